@@ -1,0 +1,93 @@
+//! A `dashmap` whose entries stay when their lease ends: the token counter lives in the entry, so
+//! it goes on rising, and the memory of a key is never given back.
+
+use std::time::Duration;
+
+use dashmap::DashMap;
+use foldhash::fast::RandomState;
+
+use super::{Handle, Held, LeaseTable, Record, SHARDS, Time};
+
+/// One entry for each key ever seen.
+pub(crate) struct Kept<T: Time> {
+    time: T,
+    entries: DashMap<u64, Record<T::Point>, RandomState>,
+}
+
+impl<T: Time> Kept<T> {
+    /// An empty table.
+    pub(crate) fn new() -> Self {
+        Self {
+            time: T::new(),
+            entries: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
+        }
+    }
+
+    #[inline]
+    fn grant(
+        record: &mut Record<T::Point>,
+        handle: (u64, u64),
+        now: T::Point,
+        ttl: Duration,
+    ) -> Result<Handle, Held> {
+        if let Some(held) = record.refusal::<T>(now) {
+            return Err(held);
+        }
+        let (key, owner) = handle;
+        record.token += 1;
+        record.owner = owner;
+        record.deadline = T::after(now, ttl);
+        let token = record.token;
+        Ok(Handle { key, token })
+    }
+}
+
+impl<T: Time> LeaseTable for Kept<T> {
+    type Lease<'table>
+        = Handle
+    where
+        T: 'table;
+    type Refusal = Held;
+
+    #[inline]
+    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, Held> {
+        let now = self.time.now();
+        // The entry is there except the first time, and `get_mut` is the shorter path to it.
+        if let Some(mut record) = self.entries.get_mut(&key) {
+            return Self::grant(&mut record, (key, owner), now, ttl);
+        }
+        let mut record = self.entries.entry(key).or_insert_with(|| Record {
+            token: 0,
+            owner,
+            deadline: self.time.past(),
+        });
+        Self::grant(&mut record, (key, owner), now, ttl)
+    }
+
+    #[inline]
+    fn token(lease: &Handle) -> u64 {
+        lease.token
+    }
+
+    #[inline]
+    fn renew(&self, lease: &Handle, ttl: Duration) -> bool {
+        let now = self.time.now();
+        self.entries
+            .get_mut(&lease.key)
+            .is_some_and(|mut record| record.renew::<T>(lease.token, now, ttl))
+    }
+
+    #[inline]
+    fn release(&self, lease: Handle) -> bool {
+        let past = self.time.past();
+        self.entries.get_mut(&lease.key).is_some_and(|mut record| {
+            let holds = record.token == lease.token && record.deadline > past;
+            if holds {
+                record.deadline = past;
+            }
+            holds
+        })
+    }
+
+    fn keep(&self, _lease: Handle) {}
+}

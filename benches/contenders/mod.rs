@@ -1,0 +1,133 @@
+//! What `tenure` is measured against: the lease table that people write by hand.
+//!
+//! Every contender answers the same questions on every call. An acquire asks whether the key is
+//! held and whether that lease is past its deadline; it records token, owner and deadline, and a
+//! refusal says who holds the key and for how long. A release checks the token. Two differences
+//! are left in, both in favour of the hand-rolled tables: their keys are plain `u64`s, where
+//! `tenure` keeps 128 bits; and their release does not look at the clock (so it can't say that the
+//! lease had expired), which spares them one of the two readings that `tenure` takes per pair.
+
+mod field;
+mod kept;
+mod removed;
+mod time;
+
+use std::time::Duration;
+
+use tenure::{AcquireError, FencingToken, Lease, LockManager, OwnerId};
+
+pub(crate) use field::{Condition, Field, NAMES, Setup, Task};
+pub(crate) use kept::Kept;
+pub(crate) use removed::Removed;
+pub(crate) use time::{Coarse, Precise, Time};
+
+/// The number of shards of the hand-rolled tables.
+///
+/// `dashmap`'s default is four for each core. More shards collide less; this is where that
+/// stopped paying (measured with 8 to 1,024 on two cores, one and two threads).
+const SHARDS: usize = 128;
+
+/// A table of leases on `u64` keys.
+pub(crate) trait LeaseTable: Sync {
+    /// What a holder keeps in its hands.
+    type Lease<'table>
+    where
+        Self: 'table;
+    /// What a refused caller is told.
+    type Refusal;
+
+    /// Grants `key` to `owner` unless a live lease holds it.
+    fn acquire(
+        &self,
+        key: u64,
+        owner: u64,
+        ttl: Duration,
+    ) -> Result<Self::Lease<'_>, Self::Refusal>;
+
+    /// The fencing token of `lease`.
+    fn token(lease: &Self::Lease<'_>) -> u64;
+
+    /// Moves the deadline to `ttl` from now, unless it is later already; says whether it could.
+    fn renew(&self, lease: &Self::Lease<'_>, ttl: Duration) -> bool;
+
+    /// Gives the key back; says whether `lease` was what held it.
+    fn release(&self, lease: Self::Lease<'_>) -> bool;
+
+    /// Leaves the key held after `lease` is gone.
+    fn keep(&self, lease: Self::Lease<'_>);
+}
+
+impl LeaseTable for LockManager {
+    type Lease<'table> = Lease<'table>;
+    type Refusal = AcquireError;
+
+    #[inline]
+    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Lease<'_>, AcquireError> {
+        self.try_acquire(key, OwnerId(owner), ttl)
+    }
+
+    #[inline]
+    fn token(lease: &Lease<'_>) -> u64 {
+        lease.token().get()
+    }
+
+    #[inline]
+    fn renew(&self, lease: &Lease<'_>, ttl: Duration) -> bool {
+        lease.renew(ttl).is_ok()
+    }
+
+    #[inline]
+    fn release(&self, lease: Lease<'_>) -> bool {
+        lease.release().is_ok()
+    }
+
+    fn keep(&self, lease: Lease<'_>) {
+        let _token: FencingToken = lease.detach();
+    }
+}
+
+/// What the holder of a lease of a hand-rolled table keeps: it renews and releases by key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    key: u64,
+    token: u64,
+}
+
+/// What a hand-rolled table tells a caller that it refuses.
+#[expect(dead_code, reason = "the benchmark only needs it to be computed")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    owner: u64,
+    token: u64,
+    remaining: Duration,
+}
+
+/// One entry of a hand-rolled table.
+#[derive(Clone, Copy, Debug)]
+struct Record<P> {
+    token: u64,
+    owner: u64,
+    deadline: P,
+}
+
+impl<P: Copy + Ord> Record<P> {
+    /// The refusal that this entry means at `now`, if it is a live lease.
+    #[inline]
+    fn refusal<T: Time<Point = P>>(&self, now: P) -> Option<Held> {
+        (self.deadline > now).then(|| Held {
+            owner: self.owner,
+            token: self.token,
+            remaining: T::between(now, self.deadline),
+        })
+    }
+
+    /// Moves the deadline if the lease that `token` names is live at `now`.
+    #[inline]
+    fn renew<T: Time<Point = P>>(&mut self, token: u64, now: P, ttl: Duration) -> bool {
+        let live = self.token == token && self.deadline > now;
+        if live {
+            self.deadline = self.deadline.max(T::after(now, ttl));
+        }
+        live
+    }
+}

@@ -1,0 +1,95 @@
+//! A `dashmap` whose entries go when their lease is released: memory follows the leases that are
+//! out, and one counter for all keys keeps the tokens rising.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dashmap::{DashMap, Entry};
+use foldhash::fast::RandomState;
+
+use super::{Handle, Held, LeaseTable, Record, SHARDS, Time};
+
+/// A counter alone on its cache lines (two, because processors fetch them in pairs).
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Counter(AtomicU64);
+
+/// One entry for each lease that is out.
+pub(crate) struct Removed<T: Time> {
+    time: T,
+    entries: DashMap<u64, Record<T::Point>, RandomState>,
+    last_token: Counter,
+}
+
+impl<T: Time> Removed<T> {
+    /// An empty table.
+    pub(crate) fn new() -> Self {
+        Self {
+            time: T::new(),
+            entries: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
+            last_token: Counter::default(),
+        }
+    }
+
+    /// The next token. Called with the key's shard locked, so that tokens rise for each key.
+    #[inline]
+    fn next_token(&self) -> u64 {
+        self.last_token.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl<T: Time> LeaseTable for Removed<T> {
+    type Lease<'table>
+        = Handle
+    where
+        T: 'table;
+    type Refusal = Held;
+
+    #[inline]
+    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, Held> {
+        let now = self.time.now();
+        let granted = |token| Record {
+            token,
+            owner,
+            deadline: T::after(now, ttl),
+        };
+        let token = match self.entries.entry(key) {
+            Entry::Occupied(mut entry) => {
+                if let Some(held) = entry.get().refusal::<T>(now) {
+                    return Err(held);
+                }
+                let token = self.next_token();
+                entry.insert(granted(token));
+                token
+            }
+            Entry::Vacant(entry) => {
+                let token = self.next_token();
+                entry.insert(granted(token));
+                token
+            }
+        };
+        Ok(Handle { key, token })
+    }
+
+    #[inline]
+    fn token(lease: &Handle) -> u64 {
+        lease.token
+    }
+
+    #[inline]
+    fn renew(&self, lease: &Handle, ttl: Duration) -> bool {
+        let now = self.time.now();
+        self.entries
+            .get_mut(&lease.key)
+            .is_some_and(|mut record| record.renew::<T>(lease.token, now, ttl))
+    }
+
+    #[inline]
+    fn release(&self, lease: Handle) -> bool {
+        self.entries
+            .remove_if(&lease.key, |_, record| record.token == lease.token)
+            .is_some()
+    }
+
+    fn keep(&self, _lease: Handle) {}
+}

@@ -1,0 +1,91 @@
+//! The two clocks that a hand-rolled table reads.
+
+use std::time::{Duration, Instant};
+
+use tenure::{Clock, CoarseClock};
+
+/// A source of time, read without a virtual call.
+pub(crate) trait Time: Send + Sync {
+    /// A reading.
+    type Point: Copy + Ord + Send + Sync;
+
+    /// Starts reading.
+    fn new() -> Self;
+
+    /// The time now.
+    fn now(&self) -> Self::Point;
+
+    /// A point that is never in the future.
+    fn past(&self) -> Self::Point;
+
+    /// `ttl` after `now`.
+    fn after(now: Self::Point, ttl: Duration) -> Self::Point;
+
+    /// How long it is from `from` to `to`.
+    fn between(from: Self::Point, to: Self::Point) -> Duration;
+}
+
+/// The coarse clock that `tenure` reads too: the same ticker, the same reading.
+#[derive(Debug)]
+pub(crate) struct Coarse(CoarseClock);
+
+impl Time for Coarse {
+    /// Nanoseconds.
+    type Point = u64;
+
+    fn new() -> Self {
+        Self(CoarseClock::shared())
+    }
+
+    #[inline]
+    fn now(&self) -> u64 {
+        self.0.now().as_nanos()
+    }
+
+    #[inline]
+    fn past(&self) -> u64 {
+        0
+    }
+
+    #[inline]
+    fn after(now: u64, ttl: Duration) -> u64 {
+        now + ttl.as_nanos() as u64
+    }
+
+    #[inline]
+    fn between(from: u64, to: u64) -> Duration {
+        Duration::from_nanos(to - from)
+    }
+}
+
+/// [`Instant::now`], as hand-rolled tables usually have it.
+#[derive(Debug)]
+pub(crate) struct Precise(Instant);
+
+impl Time for Precise {
+    type Point = Instant;
+
+    fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    #[inline]
+    fn past(&self) -> Instant {
+        self.0
+    }
+
+    #[inline]
+    fn after(now: Instant, ttl: Duration) -> Instant {
+        now + ttl
+    }
+
+    #[inline]
+    fn between(from: Instant, to: Instant) -> Duration {
+        to - from
+    }
+}

@@ -1,0 +1,156 @@
+//! The options of `tenure stress` and their limits.
+
+use std::time::Duration;
+
+/// The tick of the manager under test, and so the least TTL that it accepts.
+pub(super) const TICK: Duration = Duration::from_millis(1);
+/// A run ends when its last lease has: nobody wants to wait longer than that.
+const MAX_TTL: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(3600);
+/// Up to here every key has its own checks; beyond, the further keys are held throughout.
+pub(super) const CHECKED_KEYS: u32 = 1 << 16;
+
+/// Hammer a manager from many threads while checking every answer that it gives.
+///
+/// Workers acquire random keys, read and write a resource under the lease, and renew, release,
+/// pause past the TTL, or crash (forget the guard). Now and then one revokes another's lease.
+/// Checked, at every step and at the end: at most one live lease for a key; tokens that only rise;
+/// no lease over before its time; none alive after it; no accepted write lost; every lease
+/// accounted for; expiry acted on in time; and nothing left at the end.
+///
+/// With more than 65,536 keys, every key is first acquired under a long lease, so that --keys
+/// leases are out at once; then 65,536 of them are put through all of the above, while the others
+/// are released, acquired again, renewed and contended at random. Memory per lease is reported.
+///
+/// Exit code 0 if nothing was violated, 1 if anything was, 2 for bad arguments.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Worker threads
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(super) threads: u32,
+
+    /// Distinct keys
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(super) keys: u32,
+
+    /// How long to run; filling a large table counts, draining it at the end does not
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) seconds: u64,
+
+    /// Seed of the workers' choices [default: random, and reported]
+    ///
+    /// Choices repeat with the seed; the interleaving of the threads does not.
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+
+    /// Lease length, such as 20ms, 1.5s (a bare number is milliseconds)
+    #[arg(long, default_value = "20ms", value_parser = parse_ttl)]
+    pub(super) ttl: Duration,
+
+    /// Longest pause of a holder [default: three times the TTL]
+    #[arg(long, value_parser = parse_pause)]
+    pub(super) pause: Option<Duration>,
+
+    /// Negative control: the resource ignores tokens, so writes must get lost
+    ///
+    /// Exit code 0 if writes were lost (and nothing else is wrong), 1 if none was.
+    #[arg(long)]
+    pub(super) unfenced: bool,
+
+    /// Print one JSON object instead of a table, and no progress bar
+    ///
+    /// Latencies are those of `try_acquire`, refusals included, with two clock readings in each
+    /// figure. While filling, one call in sixteen is timed; after that, every call is.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Args {
+    /// The longest pause of a holder.
+    pub(super) fn pause(&self) -> Duration {
+        self.pause.unwrap_or(3 * self.ttl)
+    }
+
+    /// How many keys have every check of their own.
+    pub(super) fn checked_keys(&self) -> u32 {
+        self.keys.min(CHECKED_KEYS)
+    }
+
+    /// Whether a mass of long leases lies under the churn.
+    pub(super) fn fills(&self) -> bool {
+        self.keys > CHECKED_KEYS
+    }
+}
+
+fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = parse_duration(text)?;
+    if ttl < TICK {
+        return Err(format!(
+            "a lease lasts at least one tick of the manager's wheel, {TICK:?}"
+        ));
+    }
+    if ttl > MAX_TTL {
+        return Err(format!("at most {MAX_TTL:?}, since the run waits for it"));
+    }
+    Ok(ttl)
+}
+
+fn parse_pause(text: &str) -> Result<Duration, String> {
+    let pause = parse_duration(text)?;
+    if pause > MAX_PAUSE {
+        return Err(format!("at most {MAX_PAUSE:?}"));
+    }
+    Ok(pause)
+}
+
+/// Reads `20ms`, `1.5s`, `300us`, `2m`; a bare number is milliseconds.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 5] = [
+        ("ns", 1e-9),
+        ("us", 1e-6),
+        ("ms", 1e-3),
+        ("s", 1.0),
+        ("m", 60.0),
+    ];
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" => "ms",
+        unit => unit,
+    };
+    UNITS
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .and_then(|(_, seconds)| Some(digits.trim().parse::<f64>().ok()? * seconds))
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "not a duration; write it like 20ms, 1.5s or 2m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_with_their_unit() {
+        assert_eq!(parse_duration("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(parse_duration("20"), Ok(Duration::from_millis(20)));
+        assert_eq!(parse_duration("1.5 s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("300us"), Ok(Duration::from_micros(300)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused() {
+        for text in ["", "ms", "-1ms", "1h", "1e400s", "nan", "inf", "1ms2"] {
+            assert!(parse_duration(text).is_err(), "{text:?} was accepted");
+        }
+    }
+
+    #[test]
+    fn a_ttl_below_the_tick_or_above_the_limit_is_refused() {
+        for text in ["0", "999us", "61s"] {
+            assert!(parse_ttl(text).is_err(), "{text:?} was accepted");
+        }
+        assert_eq!(parse_ttl("1ms"), Ok(TICK));
+    }
+}

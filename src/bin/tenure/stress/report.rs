@@ -1,0 +1,349 @@
+//! The figures at the end, as a table or as JSON.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::{CellAlignment, Table, presets};
+use serde::Serialize;
+
+use super::args::{Args, TICK};
+use super::memory::Memory;
+use super::tally::Tally;
+
+/// The latest that an expiry may be acted on, over what the system's own timers are late.
+const EXPIRY_LAG: Duration = TICK.saturating_mul(5);
+
+/// What was measured beside the workers' own counts.
+#[derive(Debug, Default)]
+pub(super) struct Measured {
+    pub(super) seed: u64,
+    pub(super) fill: Duration,
+    pub(super) churn: Duration,
+    pub(super) grants_per_s: u64,
+    pub(super) expiries: u64,
+    pub(super) lost_writes: u64,
+    pub(super) leaked_leases: u64,
+    pub(super) max_expiry_lag: Duration,
+    /// The most that a sleep of one tick was late while the workers ran.
+    pub(super) timer_lag: Duration,
+    pub(super) peak_leases: u64,
+    pub(super) manager_bytes: u64,
+    pub(super) memory_before: Option<Memory>,
+    pub(super) memory_at_rest: Option<Memory>,
+    pub(super) memory_at_end: Option<Memory>,
+}
+
+/// Everything that `--json` prints.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    threads: u32,
+    keys: u32,
+    seconds: u64,
+    seed: u64,
+    ttl_ms: f64,
+    pause_ms: f64,
+    unfenced: bool,
+
+    grants: u64,
+    refusals: u64,
+    renewals: u64,
+    releases: u64,
+    late_releases: u64,
+    expiries: u64,
+    revocations: u64,
+    pauses: u64,
+    crashes: u64,
+    sections: u64,
+    lapsed_sections: u64,
+    accepted_writes: u64,
+    stale_writes_rejected: u64,
+
+    lost_writes: u64,
+    exclusion_violations: u64,
+    token_regressions: u64,
+    early_expiries: u64,
+    resurrections: u64,
+    unexpected_errors: u64,
+    unaccounted_leases: u64,
+    leaked_leases: u64,
+    late_expiries: bool,
+    max_expiry_lag_ms: f64,
+    timer_lag_ms: f64,
+    clock_lag_ms: f64,
+
+    grants_per_s: u64,
+    p50_ns: u64,
+    p99_ns: u64,
+    p999_ns: u64,
+    fill_s: f64,
+    churn_s: f64,
+
+    peak_leases: u64,
+    manager_bytes: Option<u64>,
+    rss_bytes_per_lease_at_rest: Option<f64>,
+    rss_bytes_per_lease_peak: Option<f64>,
+
+    violations: Vec<String>,
+    pub(super) passed: bool,
+}
+
+impl Report {
+    pub(super) fn new(args: &Args, mut tally: Tally, measured: &Measured) -> Self {
+        let ended = tally.releases + tally.revocations + measured.expiries;
+        let unaccounted_leases = tally.grants.abs_diff(ended);
+        let late_expiries = measured.max_expiry_lag > EXPIRY_LAG + 2 * measured.timer_lag;
+        if late_expiries {
+            tally.details.push(format!(
+                "LateExpiry: acted on {:?} late, while sleeps were at most {:?} late",
+                measured.max_expiry_lag, measured.timer_lag
+            ));
+        }
+        let writes_as_expected = args.unfenced == (measured.lost_writes > 0);
+        let passed = tally.violations() == 0
+            && writes_as_expected
+            && unaccounted_leases == 0
+            && measured.leaked_leases == 0
+            && !late_expiries;
+        let per_lease = |bytes: Option<u64>| {
+            let bytes = bytes?.saturating_sub(measured.memory_before?.resident);
+            Some(ratio(bytes, measured.peak_leases))
+        };
+        Self {
+            threads: args.threads,
+            keys: args.keys,
+            seconds: args.seconds,
+            seed: measured.seed,
+            ttl_ms: millis(args.ttl),
+            pause_ms: millis(args.pause()),
+            unfenced: args.unfenced,
+            grants: tally.grants,
+            refusals: tally.refusals,
+            renewals: tally.renewals,
+            releases: tally.releases,
+            late_releases: tally.late_releases,
+            expiries: measured.expiries,
+            revocations: tally.revocations,
+            pauses: tally.pauses,
+            crashes: tally.crashes,
+            sections: tally.sections,
+            lapsed_sections: tally.lapsed_sections,
+            accepted_writes: tally.accepted_writes,
+            stale_writes_rejected: tally.rejected_writes,
+            lost_writes: measured.lost_writes,
+            exclusion_violations: tally.exclusion_violations,
+            token_regressions: tally.token_regressions,
+            early_expiries: tally.early_expiries,
+            resurrections: tally.resurrections,
+            unexpected_errors: tally.unexpected_errors,
+            unaccounted_leases,
+            leaked_leases: measured.leaked_leases,
+            late_expiries,
+            max_expiry_lag_ms: millis(measured.max_expiry_lag),
+            timer_lag_ms: millis(measured.timer_lag),
+            clock_lag_ms: millis(tally.clock_lag),
+            grants_per_s: measured.grants_per_s,
+            p50_ns: tally.latency.value_at_quantile(0.5),
+            p99_ns: tally.latency.value_at_quantile(0.99),
+            p999_ns: tally.latency.value_at_quantile(0.999),
+            fill_s: measured.fill.as_secs_f64(),
+            churn_s: measured.churn.as_secs_f64(),
+            peak_leases: measured.peak_leases,
+            manager_bytes: args.fills().then_some(measured.manager_bytes),
+            rss_bytes_per_lease_at_rest: per_lease(
+                measured.memory_at_rest.map(|memory| memory.resident),
+            ),
+            rss_bytes_per_lease_peak: per_lease(measured.memory_at_end.map(|memory| memory.peak)),
+            violations: tally.details,
+            passed,
+        }
+    }
+
+    /// Prints the figures for a person.
+    pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "{} threads, {} keys, {} s, TTL {} ms, pauses up to {} ms, seed {}{}",
+            self.threads,
+            self.keys,
+            self.seconds,
+            self.ttl_ms,
+            self.pause_ms,
+            self.seed,
+            if self.unfenced { ", UNFENCED" } else { "" },
+        )?;
+        writeln!(out, "{}", self.work())?;
+        writeln!(out, "{}", self.checks())?;
+        for violation in &self.violations {
+            writeln!(out, "{violation}")?;
+        }
+        self.verdict(out)
+    }
+
+    fn work(&self) -> Table {
+        let mut table = table(&["what happened", ""]);
+        let mut row = |name: &str, value: String| {
+            table.add_row([name.to_owned(), value]);
+        };
+        row("leases granted", self.grants.to_string());
+        row("  for each second", self.grants_per_s.to_string());
+        row("refused, key held", self.refusals.to_string());
+        row("renewed", self.renewals.to_string());
+        row("released", self.releases.to_string());
+        row("expired", self.expiries.to_string());
+        row("revoked", self.revocations.to_string());
+        row("holders paused", self.pauses.to_string());
+        row("holders crashed", self.crashes.to_string());
+        row("writes accepted", self.accepted_writes.to_string());
+        row(
+            "stale writes rejected",
+            self.stale_writes_rejected.to_string(),
+        );
+        row("try_acquire, median", format!("{} ns", self.p50_ns));
+        row("  99 %", format!("{} ns", self.p99_ns));
+        row("  99.9 %", format!("{} ns", self.p999_ns));
+        row("most leases out at once", self.peak_leases.to_string());
+        if let Some(bytes) = self.rss_bytes_per_lease_at_rest {
+            row("  resident memory for each", format!("{bytes:.1} B"));
+        }
+        if let Some(bytes) = self.rss_bytes_per_lease_peak {
+            row("  at the highest, resizing", format!("{bytes:.1} B"));
+        }
+        table
+    }
+
+    fn checks(&self) -> Table {
+        let mut table = table(&["what must not happen", ""]);
+        let mut row = |name: &str, value: u64| {
+            table.add_row([name.to_owned(), value.to_string()]);
+        };
+        row("two live leases of one key", self.exclusion_violations);
+        row("a token that did not rise", self.token_regressions);
+        row("a lease over before its time", self.early_expiries);
+        row("a lease alive after its time", self.resurrections);
+        row("an accepted write lost", self.lost_writes);
+        row("a lease that ended not once", self.unaccounted_leases);
+        row("a lease left over at the end", self.leaked_leases);
+        row("an unexpected error", self.unexpected_errors);
+        table.add_row([
+            "expiry acted on late, at most".to_owned(),
+            format!("{:.2} ms", self.max_expiry_lag_ms),
+        ]);
+        table
+    }
+
+    fn verdict(&self, out: &mut impl Write) -> io::Result<()> {
+        let (style, text) = match (self.passed, self.unfenced) {
+            (true, false) => (GOOD, "Nothing was violated.".to_owned()),
+            (true, true) => (
+                GOOD,
+                format!(
+                    "As expected without fencing: {} of {} accepted writes were lost.",
+                    self.lost_writes, self.accepted_writes
+                ),
+            ),
+            (false, true) if self.lost_writes == 0 => (
+                BAD,
+                "No write was lost without fencing: the control shows nothing.".to_owned(),
+            ),
+            (false, _) => (BAD, "VIOLATED: see above.".to_owned()),
+        };
+        writeln!(out, "{style}{text}{style:#}")
+    }
+}
+
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_BORDERS_ONLY)
+        .set_header(header);
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "bytes and leases stay far below the 53 bits that are exact"
+)]
+fn ratio(bytes: u64, leases: u64) -> f64 {
+    bytes as f64 / leases.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tally::Violation;
+    use super::*;
+
+    fn passed(unfenced: bool, tally: Tally, measured: &Measured) -> bool {
+        let args = Args {
+            threads: 1,
+            keys: 1,
+            seconds: 1,
+            seed: None,
+            ttl: TICK,
+            pause: None,
+            unfenced,
+            json: true,
+        };
+        Report::new(&args, tally, measured).passed
+    }
+
+    #[test]
+    fn lost_writes_fail_a_fenced_run_and_are_what_an_unfenced_one_is_for() {
+        let mut measured = Measured::default();
+        assert!(passed(false, Tally::new(), &measured));
+        assert!(!passed(true, Tally::new(), &measured));
+        measured.lost_writes = 1;
+        assert!(!passed(false, Tally::new(), &measured));
+        assert!(passed(true, Tally::new(), &measured));
+    }
+
+    #[test]
+    fn every_violation_fails_the_run() {
+        for violation in [
+            Violation::Exclusion,
+            Violation::TokenRegression,
+            Violation::EarlyExpiry,
+            Violation::Resurrection,
+            Violation::UnexpectedError,
+        ] {
+            let mut tally = Tally::new();
+            tally.violate(violation, String::new);
+            assert!(!passed(false, tally, &Measured::default()), "{violation:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_leaked_or_ended_unseen_fails_the_run() {
+        let leaked = Measured {
+            leaked_leases: 1,
+            ..Measured::default()
+        };
+        assert!(!passed(false, Tally::new(), &leaked));
+        let mut tally = Tally::new();
+        tally.grants = 1;
+        assert!(!passed(false, tally, &Measured::default()));
+    }
+
+    #[test]
+    fn expiry_may_be_as_late_as_the_timers_of_the_system_make_it() {
+        let mut measured = Measured {
+            max_expiry_lag: EXPIRY_LAG,
+            ..Measured::default()
+        };
+        assert!(passed(false, Tally::new(), &measured));
+        measured.max_expiry_lag += TICK;
+        assert!(!passed(false, Tally::new(), &measured));
+        measured.timer_lag = TICK;
+        assert!(passed(false, Tally::new(), &measured));
+    }
+}

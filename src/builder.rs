@@ -1,0 +1,227 @@
+//! Options of a manager, their defaults and their limits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, CoarseClock};
+use crate::driver::Driver;
+use crate::engine::{Engine, Options};
+use crate::error::BuildError;
+use crate::key::HashSeed;
+use crate::manager::LockManager;
+use crate::table::{Layout, Wide};
+use crate::timeline::Timeline;
+
+const MIN_TICK: Duration = Duration::from_micros(10);
+const MAX_TICK: Duration = Duration::from_secs(3600);
+const DEFAULT_TICK: Duration = Duration::from_millis(1);
+const DEFAULT_MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+/// No TTL may be longer: 146 years, so that a deadline fits 64 bits of nanoseconds.
+const LONGEST_TTL: Duration = Duration::from_nanos(1 << 62);
+/// 8 KiB, so that the buckets of few leases stay in the first-level cache, yet two threads seldom
+/// meet on a line.
+const MIN_BUCKETS: usize = 1024;
+
+/// Options of a [`LockManager`]; start from [`LockManager::builder`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::{LockManager, ManualClock};
+///
+/// let clock = ManualClock::new();
+/// let locks = LockManager::builder()
+///     .clock(clock.clone())
+///     .max_ttl(Duration::from_secs(60))
+///     .max_keys(10_000)
+///     .build()?;
+/// let lease = locks.try_acquire("a", 1, Duration::from_secs(10))?;
+/// clock.advance(Duration::from_secs(10));
+/// assert!(!lease.is_live());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a builder does nothing until `build`"]
+pub struct Builder {
+    initial_capacity: usize,
+    max_keys: Option<usize>,
+    min_ttl: Option<Duration>,
+    max_ttl: Option<Duration>,
+    tick: Duration,
+    clock: Option<Arc<dyn Clock>>,
+    driver: Option<bool>,
+    thread_name: String,
+    hash_seed: Option<HashSeed>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            initial_capacity: 0,
+            max_keys: None,
+            min_ttl: None,
+            max_ttl: None,
+            tick: DEFAULT_TICK,
+            clock: None,
+            driver: None,
+            thread_name: "tenure-driver".to_owned(),
+            hash_seed: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Leases that the table is sized for at the start, and never shrinks below; it grows on its
+    /// own. Default: 0, which makes the smallest table (8 KiB).
+    pub fn initial_capacity(mut self, leases: usize) -> Self {
+        self.initial_capacity = leases;
+        self
+    }
+
+    /// The most leases that may be out at once, on as many keys. Default: none but what the table
+    /// can index, 16,777,216.
+    ///
+    /// A grant beyond it says [`CapacityExceeded`](crate::AcquireError::CapacityExceeded); no lease
+    /// is ever evicted. With a limit, grants and ends share one counter, which costs about 20 ns a
+    /// pair and more with many threads.
+    pub fn max_keys(mut self, keys: usize) -> Self {
+        self.max_keys = Some(keys);
+        self
+    }
+
+    /// The shortest TTL that is accepted. Default: anything above zero.
+    pub fn min_ttl(mut self, ttl: Duration) -> Self {
+        self.min_ttl = Some(ttl);
+        self
+    }
+
+    /// The longest TTL that is accepted. Default: 366 days, or 2^35 ticks if that is less.
+    pub fn max_ttl(mut self, ttl: Duration) -> Self {
+        self.max_ttl = Some(ttl);
+        self
+    }
+
+    /// The length of a tick, from 10 microseconds to an hour: what deadlines are rounded up to, and
+    /// how late an expiry may be acted on. Default: 1 ms.
+    pub fn tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
+    }
+
+    /// The clock. Default: [`CoarseClock::shared`].
+    ///
+    /// A [`SystemClock`](crate::SystemClock) reads the time anew for each operation, which about
+    /// doubles its cost.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// Whether a thread of the manager's turns the wheel. Default: yes if the clock runs in real
+    /// time. Without one, call [`LockManager::advance`].
+    pub fn driver(mut self, driver: bool) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// The name of the driver thread. Default: `tenure-driver`.
+    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+        self.thread_name = name.into();
+        self
+    }
+
+    /// The seed of the hashes of keys. Default: a random one, so that nobody can choose keys that
+    /// collide. Replicas that must agree on every answer need the same one.
+    pub fn hash_seed(mut self, seed: HashSeed) -> Self {
+        self.hash_seed = Some(seed);
+        self
+    }
+
+    /// Makes the manager.
+    ///
+    /// # Errors
+    ///
+    /// A [`BuildError`] for each option out of its range; if the driver thread can't be started; and
+    /// if memory for the first table can't be had.
+    pub fn build(self) -> Result<LockManager, BuildError> {
+        let driver = self.driver;
+        let name = self.thread_name.clone();
+        let (engine, real_time) = self.engine()?;
+        let driver = match driver {
+            Some(true) if !real_time => return Err(BuildError::DriverNeedsRealTime),
+            Some(true) => true,
+            Some(false) => false,
+            None => real_time,
+        };
+        let driver = driver.then(|| Driver::spawn(&engine, name)).transpose();
+        match driver {
+            Ok(driver) => Ok(LockManager::assemble(engine, driver)),
+            Err(error) => Err(BuildError::Spawn {
+                reason: error.to_string(),
+            }),
+        }
+    }
+
+    fn engine(self) -> Result<(crate::sync::Arc<Engine>, bool), BuildError> {
+        let tick = self.tick;
+        if !(MIN_TICK..=MAX_TICK).contains(&tick) {
+            return Err(BuildError::Tick { tick });
+        }
+        let tick = tick.as_nanos() as u64;
+        let limit = Duration::from_nanos(tick.saturating_mul(Wide::MAX_TTL)).min(LONGEST_TTL);
+        let min = self.min_ttl.unwrap_or(Duration::from_nanos(1));
+        let max = self.max_ttl.unwrap_or(limit.min(DEFAULT_MAX_TTL));
+        if max > limit {
+            return Err(BuildError::MaxTtl { max, limit });
+        }
+        if min.is_zero() || min > max {
+            return Err(BuildError::TtlRange { min, max });
+        }
+        let limit = Wide::MAX_LEASES;
+        for keys in [self.max_keys.unwrap_or(1), self.initial_capacity.max(1)] {
+            if keys == 0 || keys > limit {
+                return Err(BuildError::MaxKeys {
+                    max_keys: keys,
+                    limit,
+                });
+            }
+        }
+        let clock = self
+            .clock
+            .unwrap_or_else(|| Arc::new(CoarseClock::shared()));
+        let real_time = clock.is_real_time();
+        let engine = Engine::new(Options {
+            seed: self.hash_seed.unwrap_or_else(HashSeed::random),
+            time: Timeline::new(clock, tick, min, max),
+            buckets: (self.initial_capacity * 3).max(MIN_BUCKETS),
+            max_leases: self.max_keys,
+        });
+        Ok((engine.ok_or(BuildError::OutOfMemory)?, real_time))
+    }
+
+    /// The default options can fail only for want of a thread or of the first few KiB.
+    pub(crate) fn build_or_without_driver(self) -> LockManager {
+        let name = self.thread_name.clone();
+        let (engine, _) = self.engine().unwrap_or_else(|_| {
+            std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u64; MIN_BUCKETS]>())
+        });
+        let driver = Driver::spawn(&engine, name).ok();
+        LockManager::assemble(engine, driver)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("initial_capacity", &self.initial_capacity)
+            .field("max_keys", &self.max_keys)
+            .field("min_ttl", &self.min_ttl)
+            .field("max_ttl", &self.max_ttl)
+            .field("tick", &self.tick)
+            .field("clock", &self.clock)
+            .field("driver", &self.driver)
+            .field("thread_name", &self.thread_name)
+            .finish_non_exhaustive()
+    }
+}

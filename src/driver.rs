@@ -1,0 +1,68 @@
+//! The thread that turns the wheel.
+//!
+//! It sleeps until the next registered tick, and for ever when nothing is registered: an idle manager
+//! costs no wake-up. Whoever registers an earlier tick than the one it sleeps for wakes it.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crate::engine::Engine;
+
+/// A running driver; ends and is joined when dropped.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    engine: Arc<Engine>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Driver {
+    pub(crate) fn spawn(engine: &Arc<Engine>, name: String) -> io::Result<Self> {
+        let driven = Arc::clone(engine);
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || drive(&driven))?;
+        engine.set_driver(thread.thread().clone());
+        Ok(Self {
+            engine: Arc::clone(engine),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.engine.close_down();
+        if let Some(thread) = self.thread.take() {
+            // It runs no code of the user's, so it can't have panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn drive(engine: &Engine) {
+    while !engine.is_closed() {
+        engine.advance();
+        let next = engine.next_due();
+        if next == Some(0) {
+            // A resize is under way: go on with it.
+            continue;
+        }
+        if !engine.wheel().prepare_sleep(next) {
+            continue;
+        }
+        // A wake-up from now on leaves a permit, and `park` returns at once.
+        if !engine.is_closed() {
+            match next {
+                None => thread::park(),
+                Some(tick) => {
+                    let left = engine.time.until(tick, engine.time.precise_now());
+                    if !left.is_zero() {
+                        thread::park_timeout(left);
+                    }
+                }
+            }
+        }
+        engine.wheel().woke();
+    }
+}

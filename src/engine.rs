@@ -1,0 +1,464 @@
+//! The one place that knows table, wheel, clock and threads together.
+//!
+//! An operation reads the clock, borrows the thread's part of the table, does its work there, and then
+//! its *chores*: registering what a resize has moved, and giving a resize its share of time.
+
+use std::sync::{OnceLock, Weak};
+use std::thread::Thread;
+
+use crate::key::{HashSeed, Key};
+use crate::locals::{self, Home};
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering, fence_after_rmw};
+use crate::table::{
+    Ask, Contents, Counters, Ended, Found, Granted, Handle, Layout, Local, Look, Moved, Name,
+    NotFound, Refused, Table, Unrenewed, Wide,
+};
+use crate::timeline::Timeline;
+use crate::token::FencingToken;
+use crate::wheel::{Cells, Wheel};
+
+/// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
+const MOVE_AT_ONCE: usize = 2048;
+
+/// Everything behind a manager.
+#[derive(Debug)]
+pub(crate) struct Engine<L: Layout = Wide> {
+    id: u64,
+    me: Weak<Engine<L>>,
+    pub(crate) seed: HashSeed,
+    pub(crate) time: Timeline,
+    table: Table<L>,
+    wheel: Wheel,
+    /// The exact number of leases out, counted only if it is limited.
+    capacity: Option<Capacity>,
+    registry: Mutex<Registry>,
+    closed: AtomicBool,
+    driver: OnceLock<Thread>,
+}
+
+#[derive(Debug)]
+struct Capacity {
+    max: i64,
+    out: AtomicI64,
+}
+
+/// The counters of all threads, those that have ended included.
+#[derive(Debug, Default)]
+struct Registry {
+    threads: Vec<Arc<Counters>>,
+    ended: Totals,
+}
+
+/// What the threads' counters add up to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub(crate) leases: i64,
+    pub(crate) expired: u64,
+    pub(crate) revoked: u64,
+    /// In ticks.
+    pub(crate) lag: u64,
+}
+
+impl Totals {
+    fn add(&mut self, counters: &Counters) {
+        self.leases += counters.leases.load(Ordering::Relaxed);
+        self.expired += counters.expired.load(Ordering::Relaxed);
+        self.revoked += counters.revoked.load(Ordering::Relaxed);
+        self.lag = self.lag.max(counters.lag.load(Ordering::Relaxed));
+    }
+}
+
+/// Why a grant was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    Held {
+        owner: u64,
+        token: u64,
+        deadline: u64,
+    },
+    Full {
+        capacity: usize,
+    },
+    NoToken {
+        wanted: u64,
+    },
+}
+
+impl Denied {
+    fn of(refused: Refused, capacity: usize) -> Self {
+        match refused {
+            Refused::Held {
+                owner,
+                token,
+                deadline,
+            } => Self::Held {
+                owner,
+                token,
+                deadline,
+            },
+            Refused::NoToken { wanted } => Self::NoToken { wanted },
+            Refused::NoCell => Self::Full { capacity },
+        }
+    }
+}
+
+impl Capacity {
+    /// Counts one lease in advance, unless as many are out as may be.
+    fn reserve(&self) -> bool {
+        let room = |out: i64| (out < self.max).then_some(out + 1);
+        self.out
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, room)
+            .is_ok()
+    }
+}
+
+impl<L: Layout> Cells for Table<L> {
+    fn wheel(&self, cell: u32) -> &AtomicU64 {
+        self.cell(cell).wheel()
+    }
+
+    fn wheel_next(&self, cell: u32) -> &AtomicU64 {
+        self.cell(cell).wheel_next()
+    }
+}
+
+impl<L: Layout> Home for Engine<L> {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn open(&self) -> Box<Local> {
+        let counters = Arc::new(Counters::default());
+        self.registry.lock().threads.push(Arc::clone(&counters));
+        Box::new(self.table.local(counters))
+    }
+
+    fn close(&self, mut local: Box<Local>) {
+        self.chores(&mut local);
+        while self.table.spill(&mut local) {}
+        self.account(&mut local, 0);
+        let mut registry = self.registry.lock();
+        registry.ended.add(&local.counters);
+        registry
+            .threads
+            .retain(|counters| !Arc::ptr_eq(counters, &local.counters));
+    }
+
+    fn weak(&self) -> Weak<dyn Home> {
+        self.me.clone()
+    }
+}
+
+impl<L: Layout> Engine<L> {
+    /// `None` if memory for the table can't be had.
+    pub(crate) fn new(options: Options) -> Option<Arc<Self>> {
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let hasher = crate::key::BucketHasher::new(&options.seed);
+        let table = Table::new(options.buckets, hasher)?;
+        let shards = std::thread::available_parallelism().map_or(1, usize::from);
+        let start = options.time.tick_of(options.time.precise_now());
+        Some(Arc::new_cyclic(|me| Self {
+            id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            me: me.clone(),
+            seed: options.seed,
+            time: options.time,
+            table,
+            wheel: Wheel::new(shards.next_power_of_two().min(16), start),
+            capacity: options.max_leases.map(|max| Capacity {
+                max: i64::try_from(max).unwrap_or(i64::MAX),
+                out: AtomicI64::new(0),
+            }),
+            registry: Mutex::new(Registry::default()),
+            closed: AtomicBool::new(false),
+            driver: OnceLock::new(),
+        }))
+    }
+
+    /// Another reference to an engine that somebody holds one to.
+    pub(crate) fn share(&self) -> Arc<Self> {
+        self.me.upgrade().expect("an engine lives in its Arc")
+    }
+
+    /// A key's name in the table.
+    #[inline]
+    pub(crate) fn name(&self, key: Key, token: u64) -> Name {
+        Name {
+            key,
+            hash: self.table.hash(key),
+            token,
+        }
+    }
+
+    /// Runs `f` at the reading `now`, then the chores.
+    #[inline]
+    fn with<R>(&self, now: u64, f: impl FnOnce(&mut Local) -> R) -> R {
+        self.with_reserved(now, 0, f)
+    }
+
+    /// The same, if `reserved` leases have been counted in advance.
+    #[inline]
+    fn with_reserved<R>(&self, now: u64, reserved: i64, f: impl FnOnce(&mut Local) -> R) -> R {
+        let tick = self.time.tick_of(now);
+        locals::with(self, |local| {
+            local.now = tick;
+            let result = f(local);
+            if local.has_chores() {
+                self.chores(local);
+            }
+            if self.capacity.is_some() {
+                self.account(local, reserved);
+            }
+            result
+        })
+    }
+
+    /// Brings the limited number of leases up to date with the thread's counter.
+    #[cold]
+    fn account(&self, local: &mut Local, reserved: i64) {
+        if let Some(capacity) = &self.capacity {
+            let leases = local.counters.leases.load(Ordering::Relaxed);
+            let change = leases - std::mem::replace(&mut local.accounted, leases);
+            capacity.out.fetch_add(change - reserved, Ordering::AcqRel);
+        }
+    }
+
+    /// Grants a lease, at the reading `now`.
+    #[inline]
+    pub(crate) fn grant(&self, ask: &Ask, now: u64) -> Result<Granted, Denied> {
+        if self.capacity.is_some() {
+            return self.grant_within_capacity(ask, now);
+        }
+        match self.grant_reserved(ask, now, 0) {
+            Ok(granted) => Ok(granted),
+            Err(refused) => self.grant_again(refused, ask, now),
+        }
+    }
+
+    #[inline]
+    fn grant_reserved(&self, ask: &Ask, now: u64, reserved: i64) -> Result<Granted, Refused> {
+        self.with_reserved(now, reserved, |local| {
+            let granted = self.table.grant(local, ask)?;
+            self.watch(granted.handle.cell, ask.deadline);
+            Ok(granted)
+        })
+    }
+
+    /// A second try if all cells are taken: leases that are over but not swept hold some.
+    #[cold]
+    fn grant_again(&self, refused: Refused, ask: &Ask, now: u64) -> Result<Granted, Denied> {
+        let last = if refused == Refused::NoCell {
+            self.advance();
+            match self.grant_reserved(ask, now, 0) {
+                Ok(granted) => return Ok(granted),
+                Err(refused) => refused,
+            }
+        } else {
+            refused
+        };
+        Err(Denied::of(last, L::MAX_LEASES))
+    }
+
+    /// Counts the lease before it exists, so that there are never too many.
+    #[cold]
+    fn grant_within_capacity(&self, ask: &Ask, now: u64) -> Result<Granted, Denied> {
+        let Some(capacity) = &self.capacity else {
+            return Err(Denied::of(Refused::NoCell, L::MAX_LEASES));
+        };
+        for swept in [false, true] {
+            if capacity.reserve() {
+                let granted = self.grant_reserved(ask, now, 1);
+                return granted.map_err(|refused| Denied::of(refused, capacity.max as usize));
+            }
+            if let Ok(found) = self.find(ask.key, now)
+                && found.contents.deadline > self.time.tick_of(now)
+            {
+                return Err(Denied::Held {
+                    owner: found.contents.owner,
+                    token: found.contents.token,
+                    deadline: found.contents.deadline,
+                });
+            }
+            if !swept {
+                self.advance();
+            }
+        }
+        Err(Denied::of(Refused::NoCell, capacity.max as usize))
+    }
+
+    /// Makes sure that the wheel looks at a published cell by its deadline.
+    #[inline]
+    fn watch(&self, cell: u32, deadline: u64) {
+        // Partner: the wheel's store of this word and fence, then look at the state (`wheel`).
+        fence_after_rmw();
+        let word = self.table.cell(cell).wheel().load(Ordering::Acquire);
+        if !Wheel::covers(word, deadline) {
+            self.register(cell, deadline);
+        }
+    }
+
+    #[cold]
+    fn register(&self, cell: u32, deadline: u64) {
+        if self.wheel.register(&self.table, cell, deadline) {
+            self.wake_driver();
+        }
+    }
+
+    #[cold]
+    fn chores(&self, local: &mut Local) {
+        while local.has_chores() {
+            for Moved { cell, deadline } in std::mem::take(&mut local.moved) {
+                self.watch(cell, deadline);
+            }
+            if std::mem::take(&mut local.spilled) {
+                self.table.keep_sized(local);
+                if self.table.wants_resize() {
+                    self.wake_driver();
+                }
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn renew(
+        &self,
+        handle: Handle,
+        name: &Name,
+        deadline: u64,
+        now: u64,
+    ) -> Result<(u64, Handle), Unrenewed> {
+        self.with(now, |local| self.table.renew(local, handle, name, deadline))
+    }
+
+    pub(crate) fn renew_by_key(
+        &self,
+        name: &Name,
+        deadline: u64,
+        now: u64,
+    ) -> Result<(u64, Handle), Unrenewed> {
+        self.with(now, |local| self.table.renew_by_key(local, name, deadline))
+    }
+
+    #[inline]
+    pub(crate) fn release(&self, handle: Handle, name: &Name, now: u64) -> Result<(), Ended> {
+        self.with(now, |local| self.table.release(local, handle, name))
+    }
+
+    pub(crate) fn release_by_key(&self, name: &Name, now: u64) -> Result<(), Ended> {
+        self.with(now, |local| self.table.release_by_key(local, name))
+    }
+
+    pub(crate) fn validate(&self, name: &Name, now: u64) -> Result<Found<L>, Ended> {
+        self.with(now, |local| self.table.validate(local, name))
+    }
+
+    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<u64> {
+        self.table.deadline_by_handle(handle, name)
+    }
+
+    pub(crate) fn revoke(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
+        let hash = self.table.hash(key);
+        self.with(now, |local| self.table.revoke(local, key, hash))
+    }
+
+    /// The lease under the key, over or not.
+    pub(crate) fn find(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
+        let hash = self.table.hash(key);
+        self.with(now, |local| self.table.find(local, key, hash))
+    }
+
+    /// The leases of one class of keys, over or not; see [`Table::collect`].
+    pub(crate) fn collect(&self, class: usize, bits: u32, into: &mut Vec<Contents>) {
+        let now = self.time.now();
+        self.with(now, |local| self.table.collect(local, class, bits, into));
+    }
+
+    /// Classes for [`collect`](Self::collect), as a power of two: a bucket each, as things are.
+    pub(crate) fn class_bits(&self) -> u32 {
+        self.table.size().0.ilog2()
+    }
+
+    /// Ends every lease whose deadline has passed and moves a share of a resize under way. Says how
+    /// many it ended. Returns at once if another thread is at it.
+    pub(crate) fn advance(&self) -> u64 {
+        let now = self.time.precise_now();
+        self.with(now, |local| {
+            let before = local.counters.expired.load(Ordering::Relaxed);
+            let tick = local.now;
+            self.wheel.advance_to(&self.table, tick, |cell| {
+                match self.table.look(local, cell) {
+                    Look::Nothing => None,
+                    Look::At(tick) => Some(tick),
+                }
+            });
+            if self.table.wants_resize() {
+                self.table.keep_sized(local);
+                self.table.help_resize(local, MOVE_AT_ONCE);
+            }
+            local.counters.expired.load(Ordering::Relaxed) - before
+        })
+    }
+
+    /// The tick at which [`advance`](Self::advance) next has something to do.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        if self.table.wants_resize() {
+            return Some(0);
+        }
+        self.wheel.next_due()
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        let registry = self.registry.lock();
+        let mut totals = registry.ended;
+        for counters in &registry.threads {
+            totals.add(counters);
+        }
+        totals
+    }
+
+    pub(crate) fn table_size(&self) -> (usize, bool) {
+        self.table.size()
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.table.memory() + size_of::<Self>()
+    }
+
+    pub(crate) fn wheel(&self) -> &Wheel {
+        &self.wheel
+    }
+
+    pub(crate) fn close_down(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake_driver();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_driver(&self, driver: Thread) {
+        // There is one driver, which says so once.
+        let _ = self.driver.set(driver);
+    }
+
+    fn wake_driver(&self) {
+        if let Some(driver) = self.driver.get() {
+            driver.unpark();
+        }
+    }
+}
+
+/// What an engine is made of.
+#[derive(Debug)]
+pub(crate) struct Options {
+    pub(crate) seed: HashSeed,
+    pub(crate) time: Timeline,
+    pub(crate) buckets: usize,
+    pub(crate) max_leases: Option<usize>,
+}
+
+/// A token that the table has granted.
+#[inline]
+pub(crate) fn granted_token(raw: u64) -> FencingToken {
+    FencingToken::new(raw).expect("the table grants tokens from 1 to the greatest")
+}

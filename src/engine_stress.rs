@@ -1,0 +1,235 @@
+//! Threads against an engine whose words wrap within seconds: versions every 240 grants of a bucket,
+//! eras every 512 ticks, and an array that grows, shrinks and is copied all the time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::engine::{Denied, Engine, Options};
+use crate::key::HashSeed;
+use crate::table::{Ask, Narrow};
+use crate::timeline::Timeline;
+use crate::{Key, ManualClock};
+
+const TICK: u64 = 1_000_000;
+const KEYS: usize = 64;
+const WORKERS: usize = 3;
+const ROUNDS: usize = if cfg!(debug_assertions) {
+    30_000
+} else {
+    400_000
+};
+
+fn engine(clock: &ManualClock) -> Arc<Engine<Narrow>> {
+    let time = Timeline::new(
+        Arc::new(clock.clone()),
+        TICK,
+        Duration::from_nanos(1),
+        Duration::from_secs(10),
+    );
+    Engine::new(Options {
+        seed: HashSeed::new(3),
+        time,
+        buckets: 2,
+        max_leases: None,
+    })
+    .expect("memory")
+}
+
+fn next(random: &mut u64) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    *random
+}
+
+struct World {
+    engine: Arc<Engine<Narrow>>,
+    clock: ManualClock,
+    /// The highest token seen of each key.
+    highest: Vec<AtomicU64>,
+    /// Who is inside each key, by token: only for leases that can't expire.
+    inside: Vec<AtomicU64>,
+    granted: AtomicUsize,
+    /// Rounds that each worker has done; `usize::MAX` at its end.
+    rounds: [AtomicUsize; WORKERS],
+}
+
+impl World {
+    fn ask(&self, key: usize, ttl: u64) -> (Ask, u64) {
+        let now = self.engine.time.now();
+        let name = self.engine.name(Key::from_raw(key as u128), 0);
+        let ask = Ask {
+            key: name.key,
+            hash: name.hash,
+            owner: 1,
+            deadline: self.engine.time.tick_of(now) + ttl,
+            at_least: 0,
+        };
+        (ask, now)
+    }
+
+    /// One lease that nobody lets expire: granted, renewed, released.
+    fn hold(&self, key: usize, random: &mut u64) {
+        let before = self.highest[key].load(Ordering::SeqCst);
+        let (ask, now) = self.ask(key, 400);
+        let Ok(granted) = self.engine.grant(&ask, now) else {
+            return;
+        };
+        self.granted.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            granted.token > before,
+            "I2: {} after {before}",
+            granted.token
+        );
+        self.highest[key].fetch_max(granted.token, Ordering::SeqCst);
+        let other = self.inside[key].swap(granted.token, Ordering::SeqCst);
+        assert_eq!(other, 0, "I1: key {key} had a holder");
+        let name = self.engine.name(ask.key, granted.token);
+        let mut handle = granted.handle;
+        for _ in 0..next(random) % 3 {
+            let now = self.engine.time.now();
+            let deadline = self.engine.time.tick_of(now) + 400;
+            let renewed = self.engine.renew(handle, &name, deadline, now);
+            handle = renewed.expect("I3: ended early").1;
+        }
+        let inside = self.inside[key].swap(0, Ordering::SeqCst);
+        assert_eq!(inside, granted.token, "I1: somebody else came in");
+        let now = self.engine.time.now();
+        let released = match next(random) % 2 {
+            0 => self.engine.release(handle, &name, now),
+            _ => self.engine.release_by_key(&name, now),
+        };
+        assert_eq!(released, Ok(()), "I3: ended early");
+    }
+
+    /// One lease that is left to expire, or revoked.
+    fn abandon(&self, key: usize, random: &mut u64) {
+        let before = self.highest[key].load(Ordering::SeqCst);
+        let (ask, now) = self.ask(key, 1 + next(random) % 20);
+        match self.engine.grant(&ask, now) {
+            Ok(granted) => {
+                self.granted.fetch_add(1, Ordering::Relaxed);
+                assert!(
+                    granted.token > before,
+                    "I2: {} after {before}",
+                    granted.token
+                );
+                self.highest[key].fetch_max(granted.token, Ordering::SeqCst);
+            }
+            Err(Denied::Held { .. }) if next(random) % 4 == 0 => {
+                let _ = self.engine.revoke(ask.key, now);
+            }
+            Err(Denied::Held { .. }) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    /// Many leases at once, so that the array grows, and shrinks after.
+    fn crowd(&self, base: usize, random: &mut u64) {
+        let count = next(random) as usize % 600;
+        let held: Vec<_> = (0..count)
+            .filter_map(|i| {
+                let (ask, now) = self.ask(1_000 + base * 1_000 + i, 400);
+                let granted = self.engine.grant(&ask, now).ok()?;
+                Some((ask.key, granted))
+            })
+            .collect();
+        assert_eq!(held.len(), count, "a key of this thread alone was held");
+        for (key, granted) in held {
+            let name = self.engine.name(key, granted.token);
+            let now = self.engine.time.now();
+            assert_eq!(
+                self.engine.release(granted.handle, &name, now),
+                Ok(()),
+                "I3"
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_every_word_wraps_and_the_array_changes_size() {
+    let clock = ManualClock::new();
+    let world = World {
+        engine: engine(&clock),
+        clock,
+        highest: (0..KEYS).map(|_| AtomicU64::new(0)).collect(),
+        inside: (0..KEYS).map(|_| AtomicU64::new(0)).collect(),
+        granted: AtomicUsize::new(0),
+        rounds: [const { AtomicUsize::new(0) }; WORKERS],
+    };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let world = &world;
+                scope.spawn(move || {
+                    let mut random = 0x9e37_79b9_7f4a_7c15 ^ (worker as u64 + 1);
+                    for round in 0..ROUNDS {
+                        let key = next(&mut random) as usize % (KEYS / 2);
+                        match next(&mut random) % 8 {
+                            0..=4 => world.hold(key, &mut random),
+                            _ => world.abandon(KEYS / 2 + key, &mut random),
+                        }
+                        if round % 512 == 0 {
+                            world.crowd(worker, &mut random);
+                        }
+                        world.rounds[worker].store(round + 1, Ordering::Relaxed);
+                    }
+                    world.rounds[worker].store(usize::MAX, Ordering::Relaxed);
+                })
+            })
+            .collect();
+        // The clock goes on by at most 100 ticks while any worker is in one round, so that no lease
+        // of 400 ticks expires between two of its holder's steps.
+        let (world, done) = (&world, &done);
+        let driver = scope.spawn(move || {
+            let rounds = || {
+                world
+                    .rounds
+                    .each_ref()
+                    .map(|rounds| rounds.load(Ordering::Relaxed))
+            };
+            let (mut mark, mut ticks, mut seen) = (rounds(), 0, 0);
+            while !done.load(Ordering::Relaxed) {
+                let now = rounds();
+                if now
+                    .iter()
+                    .zip(&mark)
+                    .all(|(now, mark)| now != mark || *now == usize::MAX)
+                {
+                    (mark, ticks) = (now, 0);
+                }
+                let granted = world.granted.load(Ordering::Relaxed);
+                if granted > seen + 200 && ticks < 100 {
+                    (seen, ticks) = (granted, ticks + 1);
+                    world.clock.advance(Duration::from_nanos(TICK));
+                }
+                world.engine.advance();
+                std::thread::yield_now();
+            }
+        });
+        for worker in workers {
+            worker.join().expect("a worker failed");
+        }
+        done.store(true, Ordering::Relaxed);
+        driver.join().expect("the driver failed");
+    });
+    world.clock.advance(Duration::from_nanos(500 * TICK));
+    world.engine.advance();
+    while world.engine.next_due() == Some(0) {
+        world.engine.advance();
+    }
+    assert_eq!(
+        world.engine.totals().leases,
+        0,
+        "a lease was lost or ended twice"
+    );
+    assert!(world.engine.totals().expired > 0 && world.engine.totals().revoked > 0);
+    assert!(
+        world.engine.memory() < 4 << 20,
+        "I9: {} bytes",
+        world.engine.memory()
+    );
+}

@@ -1,0 +1,316 @@
+//! Small errors, one per operation: each answers "why not" and says what to do next.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{FencingToken, OwnerId};
+
+/// Why a grant was refused by [`try_acquire`](crate::LockManager::try_acquire).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// A live lease holds the key.
+    ///
+    /// If `owner` is the caller itself, an earlier request was granted and its answer was lost:
+    /// the caller already holds the lease that `token` names.
+    Held {
+        /// Who holds it.
+        owner: OwnerId,
+        /// The fencing token of the lease in the way.
+        token: FencingToken,
+        /// How long that lease lasts if nobody renews or releases it.
+        remaining: Duration,
+    },
+    /// The TTL is zero or below the manager's minimum.
+    TtlTooShort {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The least that this manager accepts.
+        min: Duration,
+    },
+    /// The TTL is above the manager's maximum.
+    TtlTooLong {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The most that this manager accepts.
+        max: Duration,
+    },
+    /// As many leases are out as the manager may hold, or memory for another could not be had.
+    /// Nothing was evicted.
+    CapacityExceeded {
+        /// The number of leases that the manager may have out at once.
+        capacity: usize,
+    },
+    /// No token above `last` (or at least the one asked for) fits: tokens end at
+    /// [`FencingToken::MAX`].
+    TokensExhausted {
+        /// The least token that would have had to be granted, saturated.
+        wanted: u64,
+    },
+}
+
+/// Why a renewal was refused. The lease, if there is one, is as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RenewError {
+    /// The lease is over: its deadline passed, or it was released or revoked.
+    Expired {
+        /// The token that was presented.
+        token: FencingToken,
+    },
+    /// This manager never granted that token for that key; it may belong to another key.
+    NeverGranted {
+        /// The token that was presented.
+        token: FencingToken,
+    },
+    /// The TTL is zero or below the manager's minimum.
+    TtlTooShort {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The least that this manager accepts.
+        min: Duration,
+    },
+    /// The TTL is above the manager's maximum.
+    TtlTooLong {
+        /// The TTL that was asked for.
+        ttl: Duration,
+        /// The most that this manager accepts.
+        max: Duration,
+    },
+    /// Every handle of the manager was dropped; nobody arbitrates this lease any more.
+    Closed,
+    /// Memory that the renewal needed could not be had.
+    OutOfMemory,
+}
+
+/// Why a release had nothing to release. No other lease was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lease was over before: its deadline passed, or it was released or revoked.
+    Expired {
+        /// The token that was presented.
+        token: FencingToken,
+    },
+    /// This manager never granted that token for that key; it may belong to another key.
+    NeverGranted {
+        /// The token that was presented.
+        token: FencingToken,
+    },
+    /// Every handle of the manager was dropped; nobody arbitrates this lease any more.
+    Closed,
+}
+
+/// Why a token does not name a live lease of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ValidateError {
+    /// The lease is over: its deadline passed, or it was released or revoked.
+    Expired {
+        /// The token that was presented.
+        token: FencingToken,
+    },
+    /// This manager never granted that token for that key; it may belong to another key.
+    NeverGranted {
+        /// The token that was presented.
+        token: FencingToken,
+    },
+}
+
+/// Why a revocation found nothing to revoke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RevokeError {
+    /// No live lease holds the key.
+    NotHeld,
+}
+
+/// Why [`build`](crate::Builder::build) refused its options.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The tick is below 10 microseconds or above an hour.
+    Tick {
+        /// The tick that was asked for.
+        tick: Duration,
+    },
+    /// The least TTL is zero or above the greatest one.
+    TtlRange {
+        /// The least TTL asked for.
+        min: Duration,
+        /// The greatest TTL asked for.
+        max: Duration,
+    },
+    /// The greatest TTL is above what this tick length can represent.
+    MaxTtl {
+        /// The greatest TTL asked for.
+        max: Duration,
+        /// The greatest TTL that fits this tick.
+        limit: Duration,
+    },
+    /// More keys than the table can index, or none.
+    MaxKeys {
+        /// The number asked for.
+        max_keys: usize,
+        /// The greatest number that the table can index.
+        limit: usize,
+    },
+    /// A driver thread was asked for with a clock that does not run in real time.
+    DriverNeedsRealTime,
+    /// The driver thread could not be started.
+    Spawn {
+        /// What the operating system said.
+        reason: String,
+    },
+    /// Memory for the initial table could not be had.
+    OutOfMemory,
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held {
+                owner,
+                token,
+                remaining,
+            } => write!(
+                f,
+                "held by owner {owner} with token {token} for another {remaining:?}: try again then, \
+                 or use that token if the owner is you"
+            ),
+            Self::TtlTooShort { ttl, min } => too_short(f, *ttl, *min),
+            Self::TtlTooLong { ttl, max } => too_long(f, *ttl, *max),
+            Self::CapacityExceeded { capacity } => write!(
+                f,
+                "all of the {capacity} leases that may be out are out: release some, or raise `max_keys`"
+            ),
+            Self::TokensExhausted { wanted } => write!(
+                f,
+                "no token of at least {wanted} can be granted, the last is {}: ask for a lower one, \
+                 or use another key",
+                FencingToken::MAX
+            ),
+        }
+    }
+}
+
+impl fmt::Display for RenewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { token } => expired(f, *token),
+            Self::NeverGranted { token } => never_granted(f, *token),
+            Self::TtlTooShort { ttl, min } => too_short(f, *ttl, *min),
+            Self::TtlTooLong { ttl, max } => too_long(f, *ttl, *max),
+            Self::Closed => closed(f),
+            Self::OutOfMemory => f.write_str(
+                "no memory to renew the lease, which stays as it was: free some and renew again",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { token } => expired(f, *token),
+            Self::NeverGranted { token } => never_granted(f, *token),
+            Self::Closed => closed(f),
+        }
+    }
+}
+
+impl fmt::Display for ValidateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expired { token } => expired(f, *token),
+            Self::NeverGranted { token } => never_granted(f, *token),
+        }
+    }
+}
+
+impl fmt::Display for RevokeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotHeld => {
+                f.write_str("nobody holds the key, so there is nothing to revoke: acquire it")
+            }
+        }
+    }
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tick { tick } => {
+                write!(
+                    f,
+                    "a tick of {tick:?} is out of range: choose from 10 µs to 1 h"
+                )
+            }
+            Self::TtlRange { min, max } => write!(
+                f,
+                "TTLs from {min:?} to {max:?} are no range: `min_ttl` must be above zero and not above \
+                 `max_ttl`"
+            ),
+            Self::MaxTtl { max, limit } => write!(
+                f,
+                "a `max_ttl` of {max:?} does not fit this tick, the limit is {limit:?}: lower it, or \
+                 lengthen the tick"
+            ),
+            Self::MaxKeys { max_keys, limit } => {
+                write!(
+                    f,
+                    "{max_keys} leases are out of range: choose from 1 to {limit}"
+                )
+            }
+            Self::DriverNeedsRealTime => f.write_str(
+                "a driver thread sleeps in real time, which this clock does not follow: use \
+                 `driver(false)` and call `advance`",
+            ),
+            Self::Spawn { reason } => write!(
+                f,
+                "the driver thread can't be started ({reason}): free some threads, or use \
+                 `driver(false)` and call `advance`"
+            ),
+            Self::OutOfMemory => {
+                f.write_str("no memory for the first table: lower `initial_capacity`, or free some")
+            }
+        }
+    }
+}
+
+fn too_short(f: &mut fmt::Formatter<'_>, ttl: Duration, min: Duration) -> fmt::Result {
+    write!(f, "a TTL of {ttl:?} is too short: ask for at least {min:?}")
+}
+
+fn too_long(f: &mut fmt::Formatter<'_>, ttl: Duration, max: Duration) -> fmt::Result {
+    write!(
+        f,
+        "a TTL of {ttl:?} is too long: ask for at most {max:?}, and renew"
+    )
+}
+
+fn expired(f: &mut fmt::Formatter<'_>, token: FencingToken) -> fmt::Result {
+    write!(
+        f,
+        "the lease of token {token} is over: stop writing under it, and acquire anew"
+    )
+}
+
+fn never_granted(f: &mut fmt::Formatter<'_>, token: FencingToken) -> fmt::Result {
+    write!(
+        f,
+        "token {token} was never granted for this key: check which key it belongs to"
+    )
+}
+
+fn closed(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("the manager of this lease is gone: keep a handle of it while leases are out")
+}
+
+impl std::error::Error for AcquireError {}
+impl std::error::Error for RenewError {}
+impl std::error::Error for ReleaseError {}
+impl std::error::Error for ValidateError {}
+impl std::error::Error for RevokeError {}
+impl std::error::Error for BuildError {}

@@ -1,0 +1,34 @@
+#![doc = include_str!("../README.md")]
+
+mod builder;
+mod clock;
+mod driver;
+mod engine;
+#[cfg(all(test, not(tenure_loom)))]
+mod engine_stress;
+mod error;
+mod fence;
+mod key;
+mod lease;
+mod locals;
+mod manager;
+mod owner;
+mod sync;
+mod table;
+mod time;
+mod timeline;
+mod token;
+mod wheel;
+
+pub use self::builder::Builder;
+pub use self::clock::{Clock, CoarseClock, ManualClock, SystemClock};
+pub use self::error::{
+    AcquireError, BuildError, ReleaseError, RenewError, RevokeError, ValidateError,
+};
+pub use self::fence::{Fence, Fenced, StaleToken};
+pub use self::key::{HashSeed, Key, ToKey};
+pub use self::lease::Lease;
+pub use self::manager::{Holder, LockManager, Stats};
+pub use self::owner::OwnerId;
+pub use self::time::Timestamp;
+pub use self::token::{FencingToken, TokenError};

@@ -1,0 +1,446 @@
+//! The façade: the public verbs.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use crate::builder::Builder;
+use crate::driver::Driver;
+use crate::engine::{Denied, Engine, granted_token};
+use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
+use crate::key::{Key, ToKey};
+use crate::lease::{Lease, bad_ttl, release_error, renew_error};
+use crate::owner::OwnerId;
+use crate::sync::Arc;
+use crate::table::{Ask, Contents, Ended};
+use crate::time::Timestamp;
+use crate::timeline::BadTtl;
+use crate::token::FencingToken;
+
+/// An embedded lock manager: grants leases on keys, each with a fencing token that only rises.
+///
+/// Cheap to clone (two reference counts), and all clones are the same manager. When the last one is
+/// dropped, the driver thread ends and leases still out say `Closed`.
+///
+/// # Cost
+///
+/// [`try_acquire`](Self::try_acquire) and a release are one compare-and-swap each on one shared
+/// word, whatever the number of keys; a renewal is one. These and all operations by token are
+/// lock-free. What is not: a thread's first operation on a manager and its exit, which register its
+/// counters under a mutex; [`len`](Self::len) and [`stats`](Self::stats), which read them under it;
+/// and [`advance`](Self::advance), which only one thread does at a time (the others don't wait).
+///
+/// Memory follows the number of leases out at once: a cell of 64 bytes each and 27 to 48 bytes of
+/// buckets. Keys that nobody holds cost nothing. Cells are reused, and not given back to the
+/// operating system.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::{AcquireError, LockManager};
+///
+/// let locks = LockManager::new();
+/// let lease = locks.try_acquire("orders/42", 1, Duration::from_secs(10))?;
+/// match locks.try_acquire("orders/42", 2, Duration::from_secs(10)) {
+///     Err(AcquireError::Held { owner, token, remaining }) => {
+///         assert_eq!((owner, token), (lease.owner(), lease.token()));
+///         assert!(remaining > Duration::from_secs(9));
+///     }
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), AcquireError>(())
+/// ```
+#[derive(Clone)]
+pub struct LockManager {
+    engine: Arc<Engine>,
+    life: Arc<Life>,
+}
+
+/// What ends with the last handle.
+#[derive(Debug)]
+struct Life {
+    engine: Arc<Engine>,
+    driver: Option<Driver>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.engine.close_down();
+    }
+}
+
+/// A live lease, as seen from outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The key, as the manager stores it.
+    pub key: Key,
+    /// Whom the lease was granted to.
+    pub owner: OwnerId,
+    /// The fencing token of the grant.
+    pub token: FencingToken,
+    /// When the lease ends if it is not renewed, on the manager's clock.
+    pub deadline: Timestamp,
+    /// How long that is from the manager's now.
+    pub remaining: Duration,
+}
+
+/// What a manager is doing; see [`LockManager::stats`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Leases out, those included whose deadline has passed and which nobody has come upon yet.
+    pub leases: usize,
+    /// Leases that ended by expiry, since the start.
+    pub expired: u64,
+    /// Leases that were revoked, since the start.
+    pub revoked: u64,
+    /// The longest time from a deadline to the moment when the expiry was acted on, to the tick.
+    pub max_expiry_lag: Duration,
+    /// Buckets in the table.
+    pub buckets: usize,
+    /// Whether leases are moving to a table of another size.
+    pub resizing: bool,
+    /// Bytes of all buckets, and of all cells that were ever used.
+    pub memory_bytes: usize,
+}
+
+impl LockManager {
+    /// A manager with the default options; see [`Builder`].
+    ///
+    /// If the driver thread can't be started, the manager has none: leases still end at their
+    /// deadlines, as seen by every operation, but their memory comes back only as others take their
+    /// keys or somebody calls [`advance`](Self::advance). [`Builder::build`] reports it instead.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build_or_without_driver()
+    }
+
+    /// A manager with other options.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    pub(crate) fn assemble(engine: Arc<Engine>, driver: Option<Driver>) -> Self {
+        let life = Arc::new(Life {
+            engine: Arc::clone(&engine),
+            driver,
+        });
+        Self { engine, life }
+    }
+
+    /// Grants `owner` a lease of `ttl` on `key`, if nobody holds one.
+    ///
+    /// Never waits. The deadline counts from now and is rounded up to a tick.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Held`] says who holds the key, with which token, and for how long: a caller
+    /// whose own request was answered into the void recognises itself. The others are about the TTL,
+    /// the capacity and the range of tokens. Nothing changes in any of these cases.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tenure::LockManager;
+    ///
+    /// let locks = LockManager::new();
+    /// let first = locks.try_acquire(42u64, 1, Duration::from_secs(10))?.token();
+    /// // The guard above was dropped at once, which released the lease.
+    /// let second = locks.try_acquire(42u64, 1, Duration::from_secs(10))?.token();
+    /// assert!(second > first);
+    /// # Ok::<(), tenure::AcquireError>(())
+    /// ```
+    #[inline]
+    pub fn try_acquire(
+        &self,
+        key: impl ToKey,
+        owner: impl Into<OwnerId>,
+        ttl: Duration,
+    ) -> Result<Lease<'_>, AcquireError> {
+        self.acquire(key.to_key(&self.engine.seed), owner.into(), ttl, 0)
+    }
+
+    /// The same, with a token that is at least `at_least`.
+    ///
+    /// This is what fencing that reaches past the process rests on: a replicated state machine
+    /// passes its log index, a restarted node the start of its reserved block, a quorum of managers
+    /// the highest token that any of them has seen.
+    ///
+    /// A token more than 2^36 above those in use makes the manager copy its table: rare jumps cost
+    /// nothing, a jump with each call would.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire); in particular
+    /// [`AcquireError::TokensExhausted`] if `at_least` is the last token and was granted before.
+    #[inline]
+    pub fn try_acquire_at_least(
+        &self,
+        key: impl ToKey,
+        owner: impl Into<OwnerId>,
+        ttl: Duration,
+        at_least: FencingToken,
+    ) -> Result<Lease<'_>, AcquireError> {
+        self.acquire(
+            key.to_key(&self.engine.seed),
+            owner.into(),
+            ttl,
+            at_least.get(),
+        )
+    }
+
+    #[inline]
+    fn acquire(
+        &self,
+        key: Key,
+        owner: OwnerId,
+        ttl: Duration,
+        at_least: u64,
+    ) -> Result<Lease<'_>, AcquireError> {
+        let engine = &*self.engine;
+        let now = engine.time.now();
+        let deadline = match engine.time.deadline(now, ttl) {
+            Ok(deadline) => deadline,
+            Err(BadTtl::TooShort { min }) => return Err(AcquireError::TtlTooShort { ttl, min }),
+            Err(BadTtl::TooLong { max }) => return Err(AcquireError::TtlTooLong { ttl, max }),
+        };
+        let name = engine.name(key, 0);
+        let ask = Ask {
+            key,
+            hash: name.hash,
+            owner: owner.0,
+            deadline,
+            at_least,
+        };
+        match engine.grant(&ask, now) {
+            Ok(granted) => Ok(Lease::new(engine, name, owner, granted, deadline)),
+            Err(denied) => Err(self.denied(denied, now)),
+        }
+    }
+
+    #[cold]
+    fn denied(&self, denied: Denied, now: u64) -> AcquireError {
+        match denied {
+            Denied::Held {
+                owner,
+                token,
+                deadline,
+            } => AcquireError::Held {
+                owner: OwnerId(owner),
+                token: granted_token(token),
+                remaining: self.engine.time.until(deadline, now),
+            },
+            Denied::Full { capacity } => AcquireError::CapacityExceeded { capacity },
+            Denied::NoToken { wanted } => AcquireError::TokensExhausted { wanted },
+        }
+    }
+
+    /// Renews by token: makes the lease last for `ttl` from now, and returns its deadline.
+    ///
+    /// For servers whose holders are remote. Like [`Lease::renew`], except that it first looks the
+    /// key up.
+    ///
+    /// # Errors
+    ///
+    /// [`RenewError::Expired`] if that grant is over, [`RenewError::NeverGranted`] if there was none
+    /// such, and those about the TTL. No other lease is touched (I6).
+    pub fn renew(
+        &self,
+        key: impl ToKey,
+        token: FencingToken,
+        ttl: Duration,
+    ) -> Result<Timestamp, RenewError> {
+        let engine = &*self.engine;
+        let now = engine.time.now();
+        let deadline = engine
+            .time
+            .deadline(now, ttl)
+            .map_err(|bad| bad_ttl(ttl, bad))?;
+        let name = engine.name(key.to_key(&engine.seed), token.get());
+        match engine.renew_by_key(&name, deadline, now) {
+            Ok((deadline, _)) => Ok(engine.time.start_of(deadline)),
+            Err(unrenewed) => Err(renew_error(unrenewed, token)),
+        }
+    }
+
+    /// Releases by token.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::Expired`] if that grant was over before, [`ReleaseError::NeverGranted`] if
+    /// there was none such. No other lease is touched (I6): the successor of an expired holder keeps
+    /// its own.
+    pub fn release(&self, key: impl ToKey, token: FencingToken) -> Result<(), ReleaseError> {
+        let engine = &*self.engine;
+        let name = engine.name(key.to_key(&engine.seed), token.get());
+        let released = engine.release_by_key(&name, engine.time.now());
+        released.map_err(|ended| release_error(ended, token))
+    }
+
+    /// Whether `token` names the live lease of `key`; if so, that lease.
+    ///
+    /// The answer is of the moment it was found. To protect a resource, let the resource check the
+    /// token ([`Fenced`](crate::Fenced)).
+    ///
+    /// # Errors
+    ///
+    /// [`ValidateError::Expired`] if that grant is over, [`ValidateError::NeverGranted`] if there
+    /// was none such.
+    pub fn validate(&self, key: impl ToKey, token: FencingToken) -> Result<Holder, ValidateError> {
+        let engine = &*self.engine;
+        let now = engine.time.now();
+        let name = engine.name(key.to_key(&engine.seed), token.get());
+        match engine.validate(&name, now) {
+            Ok(found) => Ok(self.holder_of(&found.contents, now)),
+            Err(Ended::Expired) => Err(ValidateError::Expired { token }),
+            Err(Ended::NeverGranted) => Err(ValidateError::NeverGranted { token }),
+        }
+    }
+
+    /// Ends the live lease of `key`, whoever holds it, and says whose it was.
+    ///
+    /// Its holder learns of it at its next renewal or release, and a fenced resource rejects its
+    /// writes once the next holder has written.
+    ///
+    /// # Errors
+    ///
+    /// [`RevokeError::NotHeld`] if nobody holds the key.
+    pub fn revoke(&self, key: impl ToKey) -> Result<Holder, RevokeError> {
+        let now = self.engine.time.now();
+        match self.engine.revoke(key.to_key(&self.engine.seed), now) {
+            Ok(found) => Ok(self.holder_of(&found.contents, now)),
+            Err(_) => Err(RevokeError::NotHeld),
+        }
+    }
+
+    /// The live lease of `key`, if there is one. Reads only.
+    #[must_use]
+    pub fn holder(&self, key: impl ToKey) -> Option<Holder> {
+        let now = self.engine.time.now();
+        let found = self.engine.find(key.to_key(&self.engine.seed), now).ok()?;
+        self.live(&found.contents, now)
+    }
+
+    /// The live leases, in no order.
+    ///
+    /// A lease that is live from the first call of `next` to the last is seen exactly once; one that
+    /// comes or goes meanwhile may be seen. Holds no lock, and takes time in the number of buckets.
+    pub fn iter(&self) -> impl Iterator<Item = Holder> + '_ {
+        let bits = self.engine.class_bits();
+        let mut class = 0;
+        let mut found = Vec::new();
+        let mut ready = VecDeque::new();
+        std::iter::from_fn(move || {
+            while ready.is_empty() && class >> bits == 0 {
+                self.engine.collect(class, bits, &mut found);
+                class += 1;
+                let now = self.engine.time.now();
+                ready.extend(found.iter().filter_map(|lease| self.live(lease, now)));
+            }
+            ready.pop_front()
+        })
+    }
+
+    /// Leases out, those included whose deadline has passed and which nobody has come upon yet.
+    ///
+    /// Exact when no other thread is at work. Takes time in the number of threads.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.engine.totals().leases).unwrap_or(0)
+    }
+
+    /// Whether no lease is out; see [`len`](Self::len).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Ends the leases whose deadline has passed, does a share of a resize under way, and says how
+    /// many leases it ended.
+    ///
+    /// The driver thread calls this; without one, call it from your own loop at each
+    /// [`next_wakeup`](Self::next_wakeup), or as often as you like. Leases end at their deadlines for
+    /// every other operation whether it is called or not; this gives their memory back and counts
+    /// them. If another thread is in it, this one returns at once.
+    pub fn advance(&self) -> usize {
+        usize::try_from(self.engine.advance()).unwrap_or(usize::MAX)
+    }
+
+    /// When [`advance`](Self::advance) next has something to do; `None` if nothing is out.
+    ///
+    /// Sometimes early, since the wheel has to move a lease that ends much later; never late. A grant
+    /// or renewal made after this call may need an earlier one. Takes a few hundred loads.
+    #[must_use]
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        self.engine
+            .next_due()
+            .map(|tick| self.engine.time.start_of(tick))
+    }
+
+    /// The manager's clock, read as its operations read it.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.engine.time.now())
+    }
+
+    /// The length of a tick: what deadlines are rounded up to.
+    #[must_use]
+    pub fn tick(&self) -> Duration {
+        self.engine.time.tick()
+    }
+
+    /// What the manager is doing. Takes time in the number of threads.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let totals = self.engine.totals();
+        let (buckets, resizing) = self.engine.table_size();
+        let lag = u32::try_from(totals.lag).unwrap_or(u32::MAX);
+        Stats {
+            leases: usize::try_from(totals.leases).unwrap_or(0),
+            expired: totals.expired,
+            revoked: totals.revoked,
+            max_expiry_lag: self.tick().saturating_mul(lag),
+            buckets,
+            resizing,
+            memory_bytes: self.engine.memory(),
+        }
+    }
+
+    /// A key as this manager stores it: what [`Holder::key`] and [`Lease::key`] say.
+    #[must_use]
+    pub fn key(&self, key: impl ToKey) -> Key {
+        key.to_key(&self.engine.seed)
+    }
+
+    fn holder_of(&self, lease: &Contents, now: u64) -> Holder {
+        Holder {
+            key: lease.key,
+            owner: OwnerId(lease.owner),
+            token: granted_token(lease.token),
+            deadline: self.engine.time.start_of(lease.deadline),
+            remaining: self.engine.time.until(lease.deadline, now),
+        }
+    }
+
+    fn live(&self, lease: &Contents, now: u64) -> Option<Holder> {
+        (lease.deadline > self.engine.time.tick_of(now)).then(|| self.holder_of(lease, now))
+    }
+}
+
+impl Default for LockManager {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("stats", &self.stats())
+            .field("driver", &self.life.driver.is_some())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! The cell: one cache line for one grant, and its state word `[life | deadline | spare | tag]`.
+//!
+//! | tag | meaning | becomes |
+//! |---|---|---|
+//! | `DEAD` (0) | free, private before a grant, or linked and waiting to be skipped | `HELD` (private only) |
+//! | `HELD` | a lease, up to its deadline; or a cell prepared in private | `KILLED_*`, `FROZEN`, `DEAD` |
+//! | `FROZEN` | a lease that lives on as a copy, or is about to | `DEAD` |
+//! | `KILLED_EXPIRED`, `KILLED_RELEASED`, `KILLED_REVOKED` | over, for that reason, and not yet reported | `DEAD`, whose winner reports |
+//!
+//! The deadline is an offset in ticks from the start of the cell's era. The spare bit is kept for
+//! "somebody waits" (rule 8).
+//!
+//! Key, token, owner, era and next are written only while the cell is private and may be read by
+//! anybody at any time. A reader that acts on them has loaded the state first, and afterwards either
+//! changes that exact state or finds the bucket's word unchanged: a torn reading never counts. So
+//! they are stored with release and loaded with acquire: a reader that sees one field of a later
+//! life also sees, at its check, that the world has moved on (the seqlock pair).
+
+use std::marker::PhantomData;
+
+use super::layout::Layout;
+use crate::key::Key;
+use crate::sync::{AtomicU64, Ordering};
+
+pub(crate) const DEAD: u64 = 0;
+pub(crate) const HELD: u64 = 1;
+pub(crate) const FROZEN: u64 = 2;
+pub(crate) const KILLED_EXPIRED: u64 = 4;
+pub(crate) const KILLED_RELEASED: u64 = 5;
+pub(crate) const KILLED_REVOKED: u64 = 6;
+
+const KILLED_BIT: u64 = 4;
+const TAG_BITS: u32 = 3;
+const SPARE_BITS: u32 = 1;
+const DEADLINE_SHIFT: u32 = TAG_BITS + SPARE_BITS;
+
+/// One value of a cell's state word.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State<L: Layout>(pub(crate) u64, PhantomData<L>);
+
+impl<L: Layout> PartialEq for State<L> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<L: Layout> State<L> {
+    #[inline]
+    pub(crate) fn new(life: u64, offset: u64, tag: u64) -> Self {
+        debug_assert!(offset < 1 << L::DEADLINE_BITS, "a deadline left its era");
+        let word = (life & ((1 << L::LIFE_BITS) - 1)) << (L::DEADLINE_BITS + DEADLINE_SHIFT)
+            | offset << DEADLINE_SHIFT
+            | tag;
+        Self(word, PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn life(self) -> u64 {
+        self.0 >> (L::DEADLINE_BITS + DEADLINE_SHIFT)
+    }
+
+    #[inline]
+    pub(crate) fn tag(self) -> u64 {
+        self.0 & ((1 << TAG_BITS) - 1)
+    }
+
+    #[inline]
+    pub(crate) fn is_held(self) -> bool {
+        self.tag() == HELD
+    }
+
+    /// Whether a lease stands here or lives on as a copy.
+    #[inline]
+    pub(crate) fn is_lease(self) -> bool {
+        let tag = self.tag();
+        tag == HELD || tag == FROZEN
+    }
+
+    #[inline]
+    pub(crate) fn is_killed(self) -> bool {
+        self.0 & KILLED_BIT != 0
+    }
+
+    /// The deadline in ticks, for a cell of that era.
+    #[inline]
+    pub(crate) fn deadline(self, era: u64) -> u64 {
+        (era << L::ERA_SHIFT) + (self.0 >> DEADLINE_SHIFT & ((1 << L::DEADLINE_BITS) - 1))
+    }
+
+    /// The same with another deadline, if that fits the era.
+    #[inline]
+    pub(crate) fn with_deadline(self, era: u64, deadline: u64) -> Option<Self> {
+        let offset = deadline - (era << L::ERA_SHIFT);
+        (offset < 1 << L::DEADLINE_BITS).then(|| Self::new(self.life(), offset, self.tag()))
+    }
+
+    #[inline]
+    pub(crate) fn with_tag(self, tag: u64) -> Self {
+        Self(self.0 & !((1 << TAG_BITS) - 1) | tag, PhantomData)
+    }
+}
+
+/// The words of a cell, in its cache line.
+pub(crate) const STATE: usize = 0;
+const KEY_LOW: usize = 1;
+const KEY_HIGH: usize = 2;
+const TOKEN: usize = 3;
+const OWNER: usize = 4;
+/// `[era : 32 | next cell : 32]`.
+const LINK: usize = 5;
+const WHEEL: usize = 6;
+const WHEEL_NEXT: usize = 7;
+
+/// Words in a cell.
+pub(crate) const CELL_WORDS: usize = 8;
+
+/// A view of one cell.
+#[derive(Clone, Copy)]
+pub(crate) struct Cell<'a>(pub(crate) &'a [AtomicU64; CELL_WORDS]);
+
+/// What a grant writes into its private cell, and a copy takes over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contents {
+    pub(crate) key: Key,
+    pub(crate) token: u64,
+    pub(crate) owner: u64,
+    pub(crate) deadline: u64,
+}
+
+impl<'a> Cell<'a> {
+    #[inline]
+    pub(crate) fn state<L: Layout>(self) -> State<L> {
+        State(self.0[STATE].load(Ordering::Acquire), PhantomData)
+    }
+
+    /// The state in the one order of all sequentially consistent accesses; see `ending.rs`.
+    #[inline]
+    pub(crate) fn state_in_order<L: Layout>(self) -> State<L> {
+        #[cfg(tenure_loom)]
+        crate::sync::fence(Ordering::SeqCst);
+        State(self.0[STATE].load(Ordering::SeqCst), PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn set_state<L: Layout>(self, state: State<L>) {
+        self.0[STATE].store(state.0, Ordering::Release);
+    }
+
+    /// One CAS on the exact state.
+    #[inline]
+    pub(crate) fn change<L: Layout>(self, from: State<L>, to: State<L>) -> bool {
+        let changed = self.0[STATE]
+            .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Acquire)
+            .is_ok();
+        #[cfg(tenure_loom)]
+        crate::sync::fence(Ordering::SeqCst);
+        changed
+    }
+
+    #[inline]
+    pub(crate) fn key(self) -> Key {
+        let low = self.0[KEY_LOW].load(Ordering::Acquire);
+        let high = self.0[KEY_HIGH].load(Ordering::Acquire);
+        Key::from_raw(u128::from(high) << 64 | u128::from(low))
+    }
+
+    #[inline]
+    pub(crate) fn token(self) -> u64 {
+        self.0[TOKEN].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn owner(self) -> u64 {
+        self.0[OWNER].load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn next(self) -> u32 {
+        self.0[LINK].load(Ordering::Acquire) as u32
+    }
+
+    #[inline]
+    pub(crate) fn era(self) -> u64 {
+        self.0[LINK].load(Ordering::Acquire) >> 32
+    }
+
+    /// Fills a private cell with a lease and starts its next life.
+    ///
+    /// The era is the deadline's own, so that any deadline fits, and one a whole era later still
+    /// fits at a renewal. (A renewal never shortens.)
+    #[inline]
+    pub(crate) fn prepare<L: Layout>(self, contents: &Contents, next: u32) {
+        let raw = contents.key.as_raw();
+        self.0[KEY_LOW].store(raw as u64, Ordering::Release);
+        self.0[KEY_HIGH].store((raw >> 64) as u64, Ordering::Release);
+        self.0[TOKEN].store(contents.token, Ordering::Release);
+        self.0[OWNER].store(contents.owner, Ordering::Release);
+        let era = contents.deadline >> L::ERA_SHIFT;
+        self.0[LINK].store(era << 32 | u64::from(next), Ordering::Release);
+        let life = self.state::<L>().life() + 1;
+        let offset = contents.deadline - (era << L::ERA_SHIFT);
+        self.set_state(State::<L>::new(life, offset, HELD));
+    }
+
+    /// What the cell says; only meaningful once the caller's check has passed.
+    #[inline]
+    pub(crate) fn contents<L: Layout>(self, state: State<L>) -> Contents {
+        Contents {
+            key: self.key(),
+            token: self.token(),
+            owner: self.owner(),
+            deadline: state.deadline(self.era()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn wheel(self) -> &'a AtomicU64 {
+        &self.0[WHEEL]
+    }
+
+    #[inline]
+    pub(crate) fn wheel_next(self) -> &'a AtomicU64 {
+        &self.0[WHEEL_NEXT]
+    }
+
+    /// The head cell of a batch of free cells names the batch below it (see `free.rs`).
+    pub(crate) fn set_batch(self, next_in_batch: u32, next_batch: u64) {
+        self.0[LINK].store(u64::from(next_in_batch), Ordering::Release);
+        self.0[TOKEN].store(next_batch, Ordering::Release);
+    }
+}

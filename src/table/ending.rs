@@ -1,0 +1,294 @@
+//! How a lease ends: rules 2, 4, 5 and 6.
+//!
+//! Exactly one thread reports each end: the releaser whose CAS unlinked the cell from the head of its
+//! bucket, or the killer whose CAS did, or whoever turned `KILLED_*` into `DEAD` in any other place.
+
+use super::bucket::{DONE, NORMAL, UNINIT};
+use super::cell::{DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State};
+use super::layout::Layout;
+use super::local::Local;
+use super::lookup::{Found, NotFound};
+use super::{BucketWord, Handle, Name, Table, WALK_CHECK};
+use crate::Key;
+
+/// Why a release did not end the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was over.
+    Expired,
+    /// No such token was ever granted for the key.
+    NeverGranted,
+}
+
+/// What the wheel is told about a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing to watch.
+    Nothing,
+    /// Look again at that tick.
+    At(u64),
+}
+
+impl<L: Layout> Table<L> {
+    /// Rule 2: release through a handle; two CASes for a pair with the grant, if uncontended.
+    #[inline]
+    pub(crate) fn release(
+        &self,
+        local: &mut Local,
+        handle: Handle,
+        name: &Name,
+    ) -> Result<(), Ended> {
+        let cell = self.cell(handle.cell);
+        loop {
+            let bucket = local.array.bucket(name.hash);
+            let word = bucket.load_in_order::<L>();
+            let state = cell.state_in_order::<L>();
+            let named = state.life() == u64::from(handle.life)
+                && state.is_held()
+                && cell.key() == name.key
+                && cell.token() == name.token;
+            if !named || !word.is_normal() || state.deadline(cell.era()) <= local.now {
+                return self.release_by_key(local, name);
+            }
+            if word.cell() != handle.cell {
+                if self.kill(local, name.hash, handle.cell, state, KILLED_RELEASED) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let next = cell.next();
+            let Some(keep) = self.first_lease(bucket, word, next) else {
+                continue;
+            };
+            if bucket.change(word, word.with_cell(keep)) {
+                // Somebody may have killed it meanwhile: the CAS on the bucket decides (rule 2).
+                cell.set_state(state.with_tag(DEAD));
+                self.give_cell(local, handle.cell);
+                local.counters.add_lease(-1);
+                if next != keep {
+                    self.free_skipped(local, next, keep);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the lease that `name` names, wherever it lives now.
+    #[cold]
+    pub(crate) fn release_by_key(&self, local: &mut Local, name: &Name) -> Result<(), Ended> {
+        loop {
+            let found = match self.find(local, name.key, name.hash) {
+                Ok(found) => found,
+                Err(gone) => return Err(gone.ended(name.token)),
+            };
+            if found.contents.token != name.token {
+                return Err(found.gone().ended(name.token));
+            }
+            let expired = found.contents.deadline <= local.now;
+            let reason = if expired {
+                KILLED_EXPIRED
+            } else {
+                KILLED_RELEASED
+            };
+            if self.kill(local, name.hash, found.cell, found.state, reason) {
+                return if expired { Err(Ended::Expired) } else { Ok(()) };
+            }
+        }
+    }
+
+    /// Ends whatever live lease the key has.
+    pub(crate) fn revoke(
+        &self,
+        local: &mut Local,
+        key: Key,
+        hash: u64,
+    ) -> Result<Found<L>, NotFound> {
+        loop {
+            let found = self.find(local, key, hash)?;
+            let expired = found.contents.deadline <= local.now;
+            let reason = if expired {
+                KILLED_EXPIRED
+            } else {
+                KILLED_REVOKED
+            };
+            if self.kill(local, hash, found.cell, found.state, reason) {
+                return if expired {
+                    Err(found.gone())
+                } else {
+                    Ok(found)
+                };
+            }
+        }
+    }
+
+    /// The wheel's look at a cell, in whatever life and place that may be.
+    ///
+    /// Ends the lease if its time is over. The cell may be private, free or of a later life than the
+    /// one that was registered, so it is killed only once it has been found in its key's bucket.
+    pub(crate) fn look(&self, local: &mut Local, at: u32) -> Look {
+        let cell = self.cell(at);
+        loop {
+            let state = cell.state_in_order::<L>();
+            if !state.is_held() {
+                return Look::Nothing;
+            }
+            let contents = cell.contents(state);
+            if cell.state::<L>() != state {
+                continue;
+            }
+            if contents.deadline > local.now {
+                return Look::At(contents.deadline);
+            }
+            let hash = self.hash(contents.key);
+            let bucket = local.array.bucket(hash);
+            let word = bucket.load_in_order::<L>();
+            if !word.is_normal() {
+                self.settle(local, hash);
+            } else if self.links(bucket, word, at) == Some(true) {
+                self.kill(local, hash, at, state, KILLED_EXPIRED);
+            } else if bucket.load::<L>() == word && cell.state::<L>() == state {
+                // Filled in, but not published yet; or unlinked, and about to be `DEAD`.
+                return Look::At(local.now + 1);
+            }
+        }
+    }
+
+    /// Rule 4. The caller has found the cell linked in the key's bucket of `local.array`, in that
+    /// state. True if this call ended the lease.
+    pub(crate) fn kill(
+        &self,
+        local: &mut Local,
+        hash: u64,
+        at: u32,
+        state: State<L>,
+        reason: u64,
+    ) -> bool {
+        debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
+        let killed = state.with_tag(reason);
+        let won = state.is_held() && self.cell(at).change(state, killed);
+        if won {
+            self.finish(local, hash, at, killed);
+        }
+        won
+    }
+
+    /// Rule 5: takes a killed cell out of sight, and reports, unless somebody else has.
+    fn finish(&self, local: &mut Local, hash: u64, at: u32, killed: State<L>) {
+        let cell = self.cell(at);
+        loop {
+            let bucket = local.array.bucket(hash);
+            let word = bucket.load_in_order::<L>();
+            if cell.state::<L>() != killed || matches!(word.flag(), DONE | UNINIT) {
+                return;
+            }
+            if word.flag() == NORMAL && word.cell() == at {
+                let next = cell.next();
+                let Some(keep) = self.first_lease(bucket, word, next) else {
+                    continue;
+                };
+                if bucket.change(word, word.with_cell(keep)) {
+                    self.report(local, at, killed);
+                    cell.set_state(killed.with_tag(DEAD));
+                    self.give_cell(local, at);
+                    if next != keep {
+                        self.free_skipped(local, next, keep);
+                    }
+                    return;
+                }
+                continue;
+            }
+            match self.links(bucket, word, at) {
+                Some(true) => {
+                    self.bury(local, at, killed);
+                    return;
+                }
+                Some(false) => return,
+                None => {}
+            }
+        }
+    }
+
+    /// `KILLED_* -> DEAD`; the winner reports (rule 6).
+    pub(super) fn bury(&self, local: &mut Local, at: u32, killed: State<L>) {
+        // The deadline is read before the CAS: afterwards the cell may be anybody's.
+        let deadline = killed.deadline(self.cell(at).era());
+        if self.cell(at).change(killed, killed.with_tag(DEAD)) {
+            Self::count(local, killed, deadline);
+        }
+    }
+
+    /// Reports the end of a cell that this thread alone unlinked.
+    fn report(&self, local: &mut Local, at: u32, killed: State<L>) {
+        let deadline = killed.deadline(self.cell(at).era());
+        Self::count(local, killed, deadline);
+    }
+
+    fn count(local: &mut Local, killed: State<L>, deadline: u64) {
+        local.counters.add_lease(-1);
+        match killed.tag() {
+            KILLED_EXPIRED => local
+                .counters
+                .add_expired(local.now.saturating_sub(deadline)),
+            KILLED_REVOKED => local.counters.add_revoked(),
+            _ => {}
+        }
+    }
+
+    /// Frees the cells from `from` to just before `to`, which this thread's CAS unlinked.
+    #[cold]
+    pub(super) fn free_skipped(&self, local: &mut Local, from: u32, to: u32) {
+        let mut at = from;
+        while at != to {
+            let cell = self.cell(at);
+            let next = cell.next();
+            let state = cell.state::<L>();
+            if state.is_killed() {
+                self.bury(local, at, state);
+            }
+            self.give_cell(local, at);
+            at = next;
+        }
+    }
+
+    /// The first lease of a chain from `at` on; `None` if the bucket has changed meanwhile.
+    #[inline]
+    fn first_lease(
+        &self,
+        bucket: super::array::Bucket<'_>,
+        word: BucketWord<L>,
+        mut at: u32,
+    ) -> Option<u32> {
+        let mut steps = 0;
+        while at != 0 {
+            let cell = self.cell(at);
+            if cell.state::<L>().is_lease() {
+                break;
+            }
+            at = cell.next();
+            steps += 1;
+            if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
+                return None;
+            }
+        }
+        Some(at)
+    }
+
+    /// Whether the chain of `word` links the cell; `None` if the bucket has changed meanwhile.
+    fn links(
+        &self,
+        bucket: super::array::Bucket<'_>,
+        word: BucketWord<L>,
+        cell: u32,
+    ) -> Option<bool> {
+        let mut at = word.cell();
+        let mut steps = 0;
+        while at != 0 && at != cell {
+            at = self.cell(at).next();
+            steps += 1;
+            if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
+                return None;
+            }
+        }
+        (bucket.load_in_order::<L>() == word).then_some(at == cell)
+    }
+}

@@ -1,0 +1,190 @@
+//! Rule 1: a grant.
+
+use super::bucket::NORMAL;
+use super::cell::{Contents, DEAD, KILLED_EXPIRED, State};
+use super::layout::Layout;
+use super::local::Local;
+use super::{BucketWord, Handle, MAX_TOKEN, Table, WALK_CHECK};
+use crate::Key;
+
+/// Dead cells behind a live one that a bucket may keep over and above one for each live one.
+const DEAD_ALLOWED: usize = 4;
+
+/// What a grant is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) key: Key,
+    pub(crate) hash: u64,
+    pub(crate) owner: u64,
+    /// In ticks.
+    pub(crate) deadline: u64,
+    /// The least token; 0 for any.
+    pub(crate) at_least: u64,
+}
+
+/// A grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) handle: Handle,
+    pub(crate) token: u64,
+}
+
+/// Why there was no grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Held {
+        owner: u64,
+        token: u64,
+        deadline: u64,
+    },
+    NoCell,
+    NoToken {
+        wanted: u64,
+    },
+}
+
+/// What a walk of the chain found.
+enum Walk<L: Layout> {
+    /// No lease of the key. `keep` is the first cell of the chain that is still a lease.
+    Free { keep: u32, crowded: bool },
+    /// The key's lease, in a bucket that has not changed since.
+    Held(Contents),
+    /// The same, but its deadline has passed.
+    Expired(u32, State<L>),
+    /// The bucket has changed.
+    Again,
+}
+
+impl<L: Layout> Table<L> {
+    /// Grants the lease if nobody holds the key at `local.now`.
+    ///
+    /// Lock-free: a retry means that another operation on this bucket succeeded.
+    #[inline]
+    pub(crate) fn grant(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
+        let new = match local.free.pop() {
+            Some(new) => new,
+            // Without a cell the answer may still be `Held`.
+            None => self.cell_for_grant(local).unwrap_or(0),
+        };
+        loop {
+            let bucket = local.array.bucket(ask.hash);
+            let word = bucket.load::<L>();
+            if !word.is_normal() {
+                self.settle(local, ask.hash);
+                continue;
+            }
+            let first = word.cell();
+            let (keep, crowded) = if first == 0 {
+                (0, false)
+            } else {
+                match self.walk_for_grant(local, word, ask) {
+                    Walk::Free { keep, crowded } => (keep, crowded),
+                    Walk::Again => continue,
+                    Walk::Expired(at, state) => {
+                        self.kill(local, ask.hash, at, state, KILLED_EXPIRED);
+                        continue;
+                    }
+                    Walk::Held(held) => {
+                        self.unprepare(local, new);
+                        return Err(Refused::Held {
+                            owner: held.owner,
+                            token: held.token,
+                            deadline: held.deadline,
+                        });
+                    }
+                }
+            };
+            let version = (word.version() + 1).max(ask.at_least.saturating_sub(local.array.base));
+            if new == 0 || version > local.array.version_limit {
+                let wanted = local.array.base.saturating_add(version);
+                if new != 0 && wanted <= MAX_TOKEN && self.raise_base(local, wanted) {
+                    continue;
+                }
+                self.unprepare(local, new);
+                return Err(if new == 0 {
+                    Refused::NoCell
+                } else {
+                    Refused::NoToken { wanted }
+                });
+            }
+            let token = local.array.base + version;
+            let cell = self.cell(new);
+            let contents = Contents {
+                key: ask.key,
+                token,
+                owner: ask.owner,
+                deadline: ask.deadline,
+            };
+            cell.prepare::<L>(&contents, keep);
+            if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
+                let life = cell.state::<L>().life() as u32;
+                local.counters.add_lease(1);
+                if first != keep {
+                    self.free_skipped(local, first, keep);
+                }
+                if crowded {
+                    self.shed_dead(local, ask.hash);
+                }
+                return Ok(Granted {
+                    handle: Handle { cell: new, life },
+                    token,
+                });
+            }
+        }
+    }
+
+    #[cold]
+    fn cell_for_grant(&self, local: &mut Local) -> Option<u32> {
+        self.keep_sized(local);
+        local.free.pop().or_else(|| self.refill(local))
+    }
+
+    /// Gives back a cell that was taken for a grant, and maybe filled in.
+    fn unprepare(&self, local: &mut Local, new: u32) {
+        if new != 0 {
+            let cell = self.cell(new);
+            // A free cell is never `HELD`: the wheel may look at it.
+            cell.set_state(cell.state::<L>().with_tag(DEAD));
+            self.give_cell(local, new);
+        }
+    }
+
+    fn walk_for_grant(&self, local: &Local, word: BucketWord<L>, ask: &Ask) -> Walk<L> {
+        let bucket = local.array.bucket(ask.hash);
+        let mut keep = 0;
+        let (mut live, mut dead, mut steps) = (0, 0, 0);
+        let mut at = word.cell();
+        while at != 0 {
+            let cell = self.cell(at);
+            let state = cell.state::<L>();
+            if state.is_lease() {
+                if keep == 0 {
+                    keep = at;
+                }
+                live += 1;
+                if cell.key() == ask.key {
+                    let contents = cell.contents(state);
+                    // Rule 1, and rule 4: a thief reloads the bucket before it kills.
+                    if bucket.load_in_order::<L>() != word {
+                        return Walk::Again;
+                    }
+                    if contents.deadline > local.now {
+                        return Walk::Held(contents);
+                    }
+                    return Walk::Expired(at, state);
+                }
+            } else if keep != 0 {
+                dead += 1;
+            }
+            at = cell.next();
+            steps += 1;
+            if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
+                return Walk::Again;
+            }
+        }
+        Walk::Free {
+            keep,
+            crowded: dead > live + DEAD_ALLOWED,
+        }
+    }
+}

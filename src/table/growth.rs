@@ -1,0 +1,375 @@
+//! Growing, shrinking and rebuilding: rules 9 to 12.
+//!
+//! A resize makes a new array, all `UNINIT`, whose `parent` is the old one. Buckets move in *groups*:
+//! the buckets of both arrays whose indices agree in the bits that both have (one parent and two
+//! children when growing, two and one when shrinking, one and one when only the token base rises).
+//! Any thread may move any group, several may move the same one, and none waits for another.
+
+use super::array::Array;
+use super::bucket::{DONE, FROZEN, NORMAL, REBUILD, UNINIT};
+use super::cell::{self, DEAD};
+use super::layout::Layout;
+use super::local::{Local, Moved};
+use super::{BucketWord, MAX_TOKEN, Table, WALK_CHECK};
+use crate::sync::{Arc, Ordering};
+
+/// Groups that one refill or spill helps to move.
+const HELP: usize = 128;
+/// Grow when there are fewer than this many buckets for each cell handed out ...
+const GROW_BELOW: usize = 3;
+/// ... and shrink when there are more than this many.
+const SHRINK_ABOVE: usize = 16;
+
+/// Buckets of one array that belong to one group.
+fn group_members(
+    array: &Array,
+    group: usize,
+    groups: usize,
+) -> impl Iterator<Item = usize> + use<> {
+    (group..array.len()).step_by(groups)
+}
+
+fn groups(child: &Array, parent: &Array) -> usize {
+    child.len().min(parent.len())
+}
+
+impl<L: Layout> Table<L> {
+    /// Called when the bucket of `hash` in the thread's array is not `NORMAL`: does what is needed
+    /// for the caller to find it so next time.
+    #[cold]
+    pub(crate) fn settle(&self, local: &mut Local, hash: u64) {
+        let array = Arc::clone(&local.array);
+        match array.bucket(hash).load::<L>().flag() {
+            UNINIT => {
+                if let Some(parent) = array.parent.load() {
+                    self.move_bucket(local, &array, &parent, array.index(hash));
+                    self.finish_group(
+                        local,
+                        &array,
+                        &parent,
+                        array.index(hash) & (groups(&array, &parent) - 1),
+                    );
+                }
+            }
+            REBUILD => self.rebuild(local, &array, array.index(hash)),
+            FROZEN | DONE => {
+                local.array = self.newest();
+                debug_assert!(
+                    !Arc::ptr_eq(&local.array, &array),
+                    "only a child's move freezes"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts a resize if the number of cells handed out wants one, or helps one under way.
+    pub(crate) fn keep_sized(&self, local: &mut Local) {
+        let newest = self.newest();
+        if newest.parent.is_some() {
+            self.help(local, &newest, HELP);
+            return;
+        }
+        let handed = self.handed.load(Ordering::Relaxed);
+        let buckets = newest.len();
+        if handed.saturating_mul(GROW_BELOW) > buckets {
+            self.resize(&newest, buckets * 2);
+        } else if handed.saturating_mul(SHRINK_ABOVE) < buckets && buckets > self.min_buckets {
+            self.resize(&newest, buckets / 2);
+        }
+    }
+
+    /// Moves up to `count` groups of a resize under way; false if there is none.
+    pub(crate) fn help_resize(&self, local: &mut Local, count: usize) -> bool {
+        let newest = self.newest();
+        let resizing = newest.parent.is_some();
+        if resizing {
+            self.help(local, &newest, count);
+        }
+        resizing
+    }
+
+    /// Whether the number of cells handed out wants another array, or one is being moved into.
+    pub(crate) fn wants_resize(&self) -> bool {
+        let newest = self.newest();
+        let handed = self.handed.load(Ordering::Relaxed);
+        newest.parent.is_some()
+            || (handed.saturating_mul(SHRINK_ABOVE) < newest.len()
+                && newest.len() > self.min_buckets)
+    }
+
+    /// Puts a new array in place, unless a resize is under way. False if that can't be done: no
+    /// memory, or no tokens.
+    fn resize(&self, newest: &Arc<Array>, buckets: usize) -> bool {
+        if newest.parent.is_some() {
+            return true;
+        }
+        // One more than the old base: then every token of the new array is above the old one's of
+        // the same version, and copies need not raise versions.
+        let base = (newest.base + 1).max(self.need_base.load(Ordering::Relaxed));
+        if base >= MAX_TOKEN {
+            return false;
+        }
+        let array = Array::new::<L>(buckets, base, Some(Arc::clone(newest)));
+        array.is_some_and(|array| {
+            // If somebody else was faster, theirs serves as well.
+            self.current.replace(newest, Arc::new(array));
+            true
+        })
+    }
+
+    /// Makes the thread's array one that can grant the token `wanted`. False if that can't be done:
+    /// no memory, or no tokens.
+    #[cold]
+    pub(crate) fn raise_base(&self, local: &mut Local, wanted: u64) -> bool {
+        self.need_base.fetch_max(wanted - 1, Ordering::Relaxed);
+        loop {
+            let newest = self.newest();
+            let enough = newest.base + newest.version_limit >= wanted;
+            if !enough {
+                self.help(local, &newest, newest.len());
+                if !self.resize(&newest, newest.len()) {
+                    return false;
+                }
+            }
+            local.array = newest;
+            if enough {
+                return true;
+            }
+        }
+    }
+
+    fn help(&self, local: &mut Local, child: &Arc<Array>, count: usize) {
+        let Some(parent) = child.parent.load() else {
+            return;
+        };
+        let groups = groups(child, &parent);
+        let count = count.min(groups);
+        // The cursor goes round until the resize is over, so that a helper that stalls with its
+        // share holds up nobody.
+        let start = child.cursor.fetch_add(count, Ordering::Relaxed);
+        for group in start..start + count {
+            let group = group & (groups - 1);
+            for index in group_members(child, group, groups) {
+                self.move_bucket(local, child, &parent, index);
+            }
+            self.finish_group(local, child, &parent, group);
+        }
+        if count == groups {
+            // Every parent bucket was seen `DONE`, even if somebody's count of it is on its way.
+            child.parent.clear();
+        }
+    }
+
+    /// Rule 10: makes a child bucket stand.
+    fn move_bucket(
+        &self,
+        local: &mut Local,
+        child: &Arc<Array>,
+        parent: &Arc<Array>,
+        index: usize,
+    ) {
+        let bucket = child.at(index);
+        // Loaded before the source is read: only this exact word is replaced.
+        let unset = bucket.load::<L>();
+        if unset.flag() != UNINIT {
+            return;
+        }
+        let groups = groups(child, parent);
+        let mut copies = Copies::default();
+        let mut version = 0;
+        for source in group_members(parent, index & (groups - 1), groups) {
+            let frozen = self.freeze(parent, source);
+            // `DONE` means that this bucket stands: the publication below will fail.
+            version = version.max((parent.base + frozen.version() + 1).saturating_sub(child.base));
+            self.copy_chain(local, parent.at(source), frozen, &mut copies, |hash| {
+                child.index(hash) == index
+            });
+        }
+        self.publish(local, bucket, unset, version, copies);
+    }
+
+    /// `FROZEN -> DONE` for the parents of a group whose children all stand.
+    fn finish_group(
+        &self,
+        local: &mut Local,
+        child: &Arc<Array>,
+        parent: &Arc<Array>,
+        group: usize,
+    ) {
+        let groups = groups(child, parent);
+        let stands = |index| child.at(index).load::<L>().flag() != UNINIT;
+        if !group_members(child, group, groups).all(stands) {
+            return;
+        }
+        for index in group_members(parent, group, groups) {
+            let bucket = parent.at(index);
+            let frozen = bucket.load::<L>();
+            if frozen.flag() == FROZEN && bucket.change(frozen, frozen.with_flag(DONE)) {
+                self.free_chain(local, frozen.cell());
+                if child.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    child.parent.clear();
+                }
+            }
+        }
+    }
+
+    /// Rule 9: no grant, renewal or end succeeds in this bucket after it returns.
+    fn freeze(&self, array: &Array, index: usize) -> BucketWord<L> {
+        let bucket = array.at(index);
+        let frozen = loop {
+            let word = bucket.load::<L>();
+            if !matches!(word.flag(), NORMAL | REBUILD) {
+                break word;
+            }
+            let frozen = word.with_flag(FROZEN);
+            if bucket.change(word, frozen) {
+                break frozen;
+            }
+        };
+        if frozen.flag() == FROZEN {
+            self.freeze_states(bucket, frozen);
+        }
+        frozen
+    }
+
+    /// `HELD -> FROZEN` along the chain of `word`, as long as the bucket says that word.
+    fn freeze_states(&self, bucket: super::array::Bucket<'_>, word: BucketWord<L>) {
+        let mut at = word.cell();
+        while at != 0 {
+            let cell = self.cell(at);
+            let state = cell.state::<L>();
+            // Between the load and the CAS, so that no cell of another chain is frozen.
+            if bucket.load_in_order::<L>() != word {
+                return;
+            }
+            if !state.is_held() || cell.change(state, state.with_tag(cell::FROZEN)) {
+                at = cell.next();
+            }
+        }
+    }
+
+    /// Copies the frozen leases of a chain that `belongs` wants, in private.
+    fn copy_chain(
+        &self,
+        local: &mut Local,
+        bucket: super::array::Bucket<'_>,
+        word: BucketWord<L>,
+        copies: &mut Copies,
+        belongs: impl Fn(u64) -> bool,
+    ) {
+        let mut at = word.cell();
+        let mut steps = 0;
+        while at != 0 {
+            let source = self.cell(at);
+            let state = source.state::<L>();
+            if state.tag() == cell::FROZEN {
+                let contents = source.contents(state);
+                if belongs(self.hash(contents.key)) {
+                    let copy = self.cell_for_copy(local);
+                    self.cell(copy).prepare::<L>(&contents, copies.first);
+                    copies.first = copy;
+                    copies.made.push(Moved {
+                        cell: copy,
+                        deadline: contents.deadline,
+                    });
+                }
+            }
+            at = source.next();
+            steps += 1;
+            if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
+                // Somebody else has published: what is copied so far will be thrown away.
+                return;
+            }
+        }
+    }
+
+    /// One CAS from `from` to the copies, or throws them away.
+    fn publish(
+        &self,
+        local: &mut Local,
+        bucket: super::array::Bucket<'_>,
+        from: BucketWord<L>,
+        version: u64,
+        copies: Copies,
+    ) -> bool {
+        let won = bucket.change(from, BucketWord::new(version, copies.first, NORMAL));
+        if won {
+            local.moved.extend(copies.made);
+        } else {
+            for copy in copies.made {
+                let cell = self.cell(copy.cell);
+                cell.set_state(cell.state::<L>().with_tag(DEAD));
+                self.give_cell(local, copy.cell);
+            }
+        }
+        won
+    }
+
+    /// A copy's cell. Half of the cells are kept for copies and the like, so only the allocator can
+    /// fail to provide one; that ends the process, as it does for every collection of `std`.
+    fn cell_for_copy(&self, local: &mut Local) -> u32 {
+        local
+            .free
+            .pop()
+            .or_else(|| self.refill(local))
+            .unwrap_or_else(|| {
+                std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u64; cell::CELL_WORDS]>())
+            })
+    }
+
+    /// Frees a chain that this thread alone may free.
+    fn free_chain(&self, local: &mut Local, first: u32) {
+        let mut at = first;
+        while at != 0 {
+            let cell = self.cell(at);
+            let next = cell.next();
+            let state = cell.state::<L>();
+            if state.is_killed() {
+                self.bury(local, at, state);
+            } else {
+                cell.set_state(state.with_tag(DEAD));
+            }
+            self.give_cell(local, at);
+            at = next;
+        }
+    }
+
+    /// Rule 12: copies the leases of the thread's bucket in place, which sheds its dead cells and
+    /// moves every lease to the era of its deadline. False if that can't be done.
+    #[cold]
+    pub(crate) fn shed_dead(&self, local: &mut Local, hash: u64) -> bool {
+        let array = Arc::clone(&local.array);
+        let bucket = array.bucket(hash);
+        let word = bucket.load::<L>();
+        if word.version() + 1 >= 1 << L::VERSION_BITS {
+            // No version is left for it: the move to a new array does the same.
+            return self.raise_base(local, array.base + word.version() + 1);
+        }
+        if word.is_normal() && bucket.change(word, word.with_flag(REBUILD)) {
+            self.rebuild(local, &array, array.index(hash));
+        }
+        true
+    }
+
+    fn rebuild(&self, local: &mut Local, array: &Arc<Array>, index: usize) {
+        let bucket = array.at(index);
+        let word = bucket.load::<L>();
+        if word.flag() != REBUILD {
+            return;
+        }
+        self.freeze_states(bucket, word);
+        let mut copies = Copies::default();
+        self.copy_chain(local, bucket, word, &mut copies, |_| true);
+        if self.publish(local, bucket, word, word.version() + 1, copies) {
+            self.free_chain(local, word.cell());
+        }
+    }
+}
+
+/// Cells filled in private for one bucket.
+#[derive(Debug, Default)]
+struct Copies {
+    first: u32,
+    made: Vec<Moved>,
+}

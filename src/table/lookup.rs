@@ -1,0 +1,167 @@
+//! Rule 7: by key; and the walk over all leases.
+
+use super::bucket::{DONE, FROZEN};
+use super::cell::{Contents, State};
+use super::ending::Ended;
+use super::layout::Layout;
+use super::local::Local;
+use super::{Handle, Table, WALK_CHECK};
+use crate::Key;
+
+/// A lease found in its bucket, which has not changed between the walk and the end of it.
+///
+/// Its deadline may have passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<L: Layout> {
+    pub(crate) cell: u32,
+    pub(crate) state: State<L>,
+    pub(crate) contents: Contents,
+    /// The last token of the bucket.
+    newest: u64,
+}
+
+/// No lease of the key; the last token of its bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotFound {
+    newest: u64,
+}
+
+impl<L: Layout> Found<L> {
+    pub(crate) fn handle(&self) -> Handle {
+        Handle {
+            cell: self.cell,
+            life: self.state.life() as u32,
+        }
+    }
+
+    pub(crate) fn gone(&self) -> NotFound {
+        NotFound {
+            newest: self.newest,
+        }
+    }
+}
+
+impl NotFound {
+    /// What became of a grant with that token.
+    ///
+    /// Idle keys have no memory of their own, so a token that another key of the bucket was given
+    /// reads as expired. It names no live lease of this key in either case.
+    pub(crate) fn ended(self, token: u64) -> Ended {
+        if token > self.newest {
+            Ended::NeverGranted
+        } else {
+            Ended::Expired
+        }
+    }
+}
+
+impl<L: Layout> Table<L> {
+    /// The lease that stands under the key, over or not.
+    ///
+    /// Lock-free; a retry means that the bucket changed.
+    pub(crate) fn find(
+        &self,
+        local: &mut Local,
+        key: Key,
+        hash: u64,
+    ) -> Result<Found<L>, NotFound> {
+        'again: loop {
+            let bucket = local.array.bucket(hash);
+            let word = bucket.load::<L>();
+            if !word.is_normal() {
+                self.settle(local, hash);
+                continue;
+            }
+            let newest = local.array.base + word.version();
+            let mut at = word.cell();
+            let mut steps = 0;
+            while at != 0 {
+                let cell = self.cell(at);
+                let state = cell.state::<L>();
+                if state.is_lease() && cell.key() == key {
+                    let contents = cell.contents(state);
+                    if bucket.load_in_order::<L>() != word {
+                        continue 'again;
+                    }
+                    return Ok(Found {
+                        cell: at,
+                        state,
+                        contents,
+                        newest,
+                    });
+                }
+                at = cell.next();
+                steps += 1;
+                if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
+                    continue 'again;
+                }
+            }
+            if bucket.load_in_order::<L>() == word {
+                return Err(NotFound { newest });
+            }
+        }
+    }
+
+    /// Collects the leases whose hash ends in the `bits` low bits of `class`, over or not.
+    ///
+    /// A lease that is out from the start of the call to its end is found exactly once, whatever
+    /// size the array takes meanwhile.
+    pub(crate) fn collect(
+        &self,
+        local: &mut Local,
+        class: usize,
+        bits: u32,
+        into: &mut Vec<Contents>,
+    ) {
+        let class_mask = (1 << bits) - 1;
+        'again: loop {
+            into.clear();
+            let buckets = local.array.len();
+            let mut index = class & (buckets - 1);
+            while index < buckets {
+                // In an array larger than 2^bits the class is several buckets.
+                if !self.collect_bucket(local, index, into) {
+                    continue 'again;
+                }
+                index += 1 << bits;
+            }
+            // In a smaller one, a bucket is several classes.
+            into.retain(|lease| self.hash(lease.key) as usize & class_mask == class);
+            return;
+        }
+    }
+
+    /// Appends a snapshot of one bucket; false if the thread's array is no longer the newest.
+    fn collect_bucket(&self, local: &mut Local, index: usize, into: &mut Vec<Contents>) -> bool {
+        let start = into.len();
+        'again: loop {
+            into.truncate(start);
+            let bucket = local.array.at(index);
+            let word = bucket.load::<L>();
+            if !word.is_normal() {
+                self.settle(local, index as u64);
+                if matches!(word.flag(), FROZEN | DONE) {
+                    return false;
+                }
+                continue;
+            }
+            let mut at = word.cell();
+            let mut steps = 0;
+            while at != 0 {
+                let cell = self.cell(at);
+                let state = cell.state::<L>();
+                if state.is_lease() {
+                    into.push(cell.contents(state));
+                }
+                at = cell.next();
+                steps += 1;
+                if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
+                    continue 'again;
+                }
+            }
+            if bucket.load_in_order::<L>() == word {
+                return true;
+            }
+        }
+    }
+}

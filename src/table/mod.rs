@@ -1,0 +1,187 @@
+//! The lock-free table of leases.
+//!
+//! # Ground rules
+//!
+//! The numbered rules are those of the model-checked protocol (`tests/model/README.md` has the
+//! models). In short:
+//!
+//! 1. **Grant** (`grant.rs`): a cell is filled in private and published by one CAS on the whole
+//!    bucket word. The cell is taken *before* the bucket is loaded, else a released cell could come
+//!    back as the thread's own and be linked to itself.
+//! 2. **Release by handle** (`ending.rs`): load the bucket, *then* the state; unlink a first cell by
+//!    one CAS on the bucket, kill a deeper one.
+//! 3. **Renew** (`renew.rs`): one CAS on the exact state.
+//! 4. **Kill**: CAS `HELD -> KILLED_*` on the exact state, of a cell found linked in its bucket.
+//! 5. **Finish a kill**: unlink if first, else `KILLED_* -> DEAD` if still linked.
+//! 6. Whoever skips or frees a killed cell first CASes it to `DEAD`; that CAS's winner **reports**
+//!    the end. Each lease's end is reported exactly once.
+//! 7. **By key** (`lookup.rs`): walk, load state, key and token, reload the bucket, only then CAS the
+//!    state.
+//! 8. *Waiters*: not built yet; a bit of the state is kept for them.
+//! 9. **Freeze** (`growth.rs`): the bucket's word first, then each held state, with the bucket
+//!    reloaded between load and CAS.
+//! 10. **Copy**: fresh cells, published by one CAS on the `UNINIT` word; losers free theirs. When all
+//!     children of a bucket stand, `FROZEN -> DONE`, whose winner alone frees the old chain.
+//! 11. **A resize ends** when all parent buckets are `DONE`: the new array forgets its parent, and
+//!     only then may the next resize start.
+//! 12. **Rebuild** (`growth.rs`): the same copy, in place, when dead cells pile up behind a live one.
+//! 13. Every walk reloads its bucket every [`WALK_CHECK`] cells: recycled cells can form a cycle.
+//!
+//! What differs from the first model, and is modelled anew in `tests/model`:
+//!
+//! - Arrays are made afresh for each resize. So no operation reads the shared pointer to the newest:
+//!   a thread works on the array it last saw until a `FROZEN` or `DONE` flag tells it to look again.
+//! - Shrinking: a child bucket with two parents.
+//! - The wheel keeps its registration of a cell across the cell's lives, and so must find the cell
+//!   linked in its key's bucket before it kills (rule 4).
+//! - A resize raises the token base by one instead of every version.
+//!
+//! # Orderings
+//!
+//! - State loads acquire, before key, token, owner and next; all stores release (see `cell.rs`).
+//! - CAS on buckets and states is sequentially consistent, which on x86-64 and with `CASAL` on
+//!   Aarch64 costs nothing over acquire-release.
+//! - *A killer's state CAS, then bucket load* against *a releaser's bucket load, then state load*:
+//!   sequentially consistent on both sides. If the releaser's loads come first in the one order,
+//!   the killer's CAS finds the releaser's work or its later CAS on the bucket fails; if the killer's
+//!   CAS comes first, the releaser sees `KILLED`.
+//! - *A grant's bucket CAS, then load of the cell's wheel word* against *the wheel's store of that
+//!   word, then load of the state*: a fence between on both sides. If the grant's fence comes first,
+//!   the wheel sees the new lease; if the wheel's, the grant sees that it has to register.
+
+mod array;
+mod bucket;
+mod cell;
+mod ending;
+mod free;
+mod grant;
+mod growth;
+mod layout;
+mod local;
+mod lookup;
+#[cfg(all(test, tenure_loom))]
+mod loom_models;
+mod renew;
+mod slab;
+#[cfg(all(test, not(tenure_loom)))]
+mod tests;
+
+pub(crate) use self::cell::{Cell, Contents};
+pub(crate) use self::ending::{Ended, Look};
+pub(crate) use self::grant::{Ask, Granted, Refused};
+#[cfg(test)]
+pub(crate) use self::layout::Narrow;
+pub(crate) use self::layout::{Layout, Wide};
+pub(crate) use self::local::{Counters, Local, Moved};
+pub(crate) use self::lookup::{Found, NotFound};
+pub(crate) use self::renew::Unrenewed;
+
+use self::array::Array;
+use self::bucket::BucketWord;
+use self::slab::Slab;
+use crate::key::BucketHasher;
+use crate::sync::{Arc, AtomicU64, AtomicUsize, SharedArc};
+
+/// The greatest token: what a signed 64-bit database column holds.
+pub(crate) const MAX_TOKEN: u64 = i64::MAX as u64;
+
+/// Cells that a walk passes before it looks at its bucket again (rule 13).
+const WALK_CHECK: usize = 32;
+
+/// Where a grant was made: names one cell in one of its lives. A hint, never trusted: what is found
+/// there must have the life, the key and the token that its user expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle {
+    pub(crate) cell: u32,
+    pub(crate) life: u32,
+}
+
+impl Handle {
+    #[inline]
+    pub(crate) fn to_raw(self) -> u64 {
+        u64::from(self.life) << 32 | u64::from(self.cell)
+    }
+
+    #[inline]
+    pub(crate) fn from_raw(raw: u64) -> Self {
+        Self {
+            cell: raw as u32,
+            life: (raw >> 32) as u32,
+        }
+    }
+}
+
+/// Names one grant, with the key's bucket hash at hand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    pub(crate) key: crate::Key,
+    pub(crate) hash: u64,
+    pub(crate) token: u64,
+}
+
+/// The table; see the head of this file.
+#[derive(Debug)]
+pub(crate) struct Table<L: Layout> {
+    slab: Slab<L>,
+    /// The newest array. Never empty.
+    current: SharedArc<Array>,
+    hasher: BucketHasher,
+    /// The store of free cells (`free.rs`).
+    free: AtomicU64,
+    /// Cells handed to threads, whether out on lease or in their free lists: what the array is
+    /// sized by.
+    handed: AtomicUsize,
+    /// The next array's token base is at least this.
+    need_base: AtomicU64,
+    /// Arrays don't shrink below this many buckets.
+    min_buckets: usize,
+}
+
+impl<L: Layout> Table<L> {
+    /// `None` if the memory can't be had.
+    pub(crate) fn new(buckets: usize, hasher: BucketHasher) -> Option<Self> {
+        let min_buckets = buckets.next_power_of_two();
+        let first = Arc::new(Array::first::<L>(min_buckets)?);
+        Some(Self {
+            slab: Slab::new(),
+            current: SharedArc::new(Some(first)),
+            hasher,
+            free: AtomicU64::new(0),
+            handed: AtomicUsize::new(0),
+            need_base: AtomicU64::new(0),
+            min_buckets,
+        })
+    }
+
+    /// A thread's part of this table.
+    pub(crate) fn local(&self, counters: Arc<Counters>) -> Local {
+        Local::new(self.newest(), counters)
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self, key: crate::Key) -> u64 {
+        self.hasher.hash(key)
+    }
+
+    #[inline]
+    pub(crate) fn cell(&self, index: u32) -> Cell<'_> {
+        self.slab.cell(index)
+    }
+
+    fn newest(&self) -> Arc<Array> {
+        self.current.load().expect("there is always a newest array")
+    }
+
+    /// Buckets in the newest array, and whether leases are still moving into it.
+    pub(crate) fn size(&self) -> (usize, bool) {
+        let newest = self.newest();
+        (newest.len(), newest.parent.is_some())
+    }
+
+    /// Bytes of the arrays and of all cells that were ever used.
+    pub(crate) fn memory(&self) -> usize {
+        let newest = self.newest();
+        let parent = newest.parent.load().map_or(0, |parent| parent.len());
+        (newest.len() + parent + self.slab.used() as usize * cell::CELL_WORDS) * size_of::<u64>()
+    }
+}

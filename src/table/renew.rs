@@ -1,0 +1,113 @@
+//! Rule 3: a renewal.
+
+use super::cell::KILLED_EXPIRED;
+use super::ending::Ended;
+use super::layout::Layout;
+use super::local::Local;
+use super::lookup::Found;
+use super::{Handle, Name, Table};
+
+/// What a renewal was refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unrenewed {
+    Ended(Ended),
+    /// The lease has to move to a later era, and can't.
+    NoMemory,
+}
+
+impl<L: Layout> Table<L> {
+    /// Moves the lease's deadline to `deadline`, never back; answers with the one that stands.
+    ///
+    /// One CAS on the cell's state if the handle still points there.
+    #[inline]
+    pub(crate) fn renew(
+        &self,
+        local: &mut Local,
+        handle: Handle,
+        name: &Name,
+        deadline: u64,
+    ) -> Result<(u64, Handle), Unrenewed> {
+        let cell = self.cell(handle.cell);
+        loop {
+            let state = cell.state::<L>();
+            let named = state.life() == u64::from(handle.life)
+                && state.is_held()
+                && cell.key() == name.key
+                && cell.token() == name.token;
+            if !named {
+                return self.renew_by_key(local, name, deadline);
+            }
+            let era = cell.era();
+            let old = state.deadline(era);
+            let renewed = state.with_deadline(era, deadline.max(old));
+            let (Some(renewed), true) = (renewed, old > local.now) else {
+                return self.renew_by_key(local, name, deadline);
+            };
+            // Even an unchanged deadline is written: success means that the lease stood here.
+            if cell.change(state, renewed) {
+                return Ok((deadline.max(old), handle));
+            }
+        }
+    }
+
+    /// The same, wherever the lease lives now.
+    #[cold]
+    pub(crate) fn renew_by_key(
+        &self,
+        local: &mut Local,
+        name: &Name,
+        deadline: u64,
+    ) -> Result<(u64, Handle), Unrenewed> {
+        loop {
+            let found = match self.find(local, name.key, name.hash) {
+                Ok(found) if found.contents.token == name.token => found,
+                Ok(other) => return Err(Unrenewed::Ended(other.gone().ended(name.token))),
+                Err(gone) => return Err(Unrenewed::Ended(gone.ended(name.token))),
+            };
+            let old = found.contents.deadline;
+            if old <= local.now {
+                // `Expired` is only said of a lease that is dead: no later renewal may succeed.
+                if self.kill(local, name.hash, found.cell, found.state, KILLED_EXPIRED) {
+                    return Err(Unrenewed::Ended(Ended::Expired));
+                }
+                continue;
+            }
+            let cell = self.cell(found.cell);
+            match found.state.with_deadline(cell.era(), deadline.max(old)) {
+                Some(renewed) if found.state.is_held() => {
+                    if cell.change(found.state, renewed) {
+                        return Ok((deadline.max(old), found.handle()));
+                    }
+                }
+                Some(_) => {}
+                // The lease has outlived its era: copies take a later one.
+                None if self.shed_dead(local, name.hash) => {}
+                None => return Err(Unrenewed::NoMemory),
+            }
+        }
+    }
+
+    /// Whether the handle's lease stands where the handle points: `None` if that can't be told
+    /// without a look-up by key.
+    #[inline]
+    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<u64> {
+        let cell = self.cell(handle.cell);
+        let state = cell.state::<L>();
+        let named = state.life() == u64::from(handle.life)
+            && state.is_held()
+            && cell.key() == name.key
+            && cell.token() == name.token;
+        let deadline = state.deadline(cell.era());
+        (named && cell.state::<L>() == state).then_some(deadline)
+    }
+
+    /// The lease that `name` names, live at `local.now`.
+    pub(crate) fn validate(&self, local: &mut Local, name: &Name) -> Result<Found<L>, Ended> {
+        match self.find(local, name.key, name.hash) {
+            Ok(found) if found.contents.token != name.token => Err(found.gone().ended(name.token)),
+            Ok(found) if found.contents.deadline <= local.now => Err(Ended::Expired),
+            Ok(found) => Ok(found),
+            Err(gone) => Err(gone.ended(name.token)),
+        }
+    }
+}

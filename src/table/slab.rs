@@ -1,0 +1,106 @@
+//! The slab: cells at addresses that never change, in chunks that double.
+//!
+//! Chunk `k` holds `FIRST_CHUNK << k` cells, so the chunk of a cell follows from the position of its
+//! index's highest bit, and 25 bits of index need 17 chunks. Memory comes zeroed from the allocator,
+//! which for a large block means pages that the system has not made yet: a chunk costs what has been
+//! used of it. A cell starts at a cache line because the chunk is cut there, not because the
+//! allocator was asked to align: asking would make it write the zeros.
+
+use std::sync::OnceLock;
+
+use super::cell::{CELL_WORDS, Cell};
+use super::layout::Layout;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, zeroed_words};
+
+const CACHE_LINE: usize = 64;
+const MAX_CHUNKS: usize = 32;
+
+#[derive(Debug)]
+struct Chunk {
+    words: Box<[AtomicU64]>,
+    /// Words before the first cell.
+    skew: usize,
+}
+
+/// All cells of a table.
+#[derive(Debug)]
+pub(crate) struct Slab<L: Layout> {
+    chunks: [OnceLock<Chunk>; MAX_CHUNKS],
+    /// The next index never used. Index 0 is the null.
+    fresh: AtomicU32,
+    layout: std::marker::PhantomData<L>,
+}
+
+impl<L: Layout> Slab<L> {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunks: [const { OnceLock::new() }; MAX_CHUNKS],
+            fresh: AtomicU32::new(1),
+            layout: std::marker::PhantomData,
+        }
+    }
+
+    /// The chunk of a cell and the cell's place in it.
+    #[inline]
+    fn place(index: u32) -> (usize, usize) {
+        let shifted = index + L::FIRST_CHUNK;
+        let level = shifted.ilog2() - L::FIRST_CHUNK.ilog2();
+        (
+            level as usize,
+            (shifted - (L::FIRST_CHUNK << level)) as usize,
+        )
+    }
+
+    #[inline]
+    pub(crate) fn cell(&self, index: u32) -> Cell<'_> {
+        let (level, offset) = Self::place(index);
+        let chunk = self.chunks[level]
+            .get()
+            .expect("a cell's index is handed out after its chunk is in place");
+        let words = &chunk.words[chunk.skew + offset * CELL_WORDS..];
+        Cell(words.first_chunk().expect("a chunk ends with a whole cell"))
+    }
+
+    /// Up to `count` cells never used before, as a range; empty if the table is full or memory
+    /// can't be had.
+    pub(crate) fn take_fresh(&self, count: u32) -> std::ops::Range<u32> {
+        // A plain fetch_add would run past the end when many callers find the table full.
+        let mut first = self.fresh.load(Ordering::Relaxed);
+        loop {
+            let end = first.saturating_add(count).min(L::CELLS);
+            if end <= first || !self.ensure(end - 1) {
+                return 0..0;
+            }
+            match self
+                .fresh
+                .compare_exchange_weak(first, end, Ordering::Relaxed, Ordering::Relaxed)
+            {
+                Ok(_) => return first..end,
+                Err(now) => first = now,
+            }
+        }
+    }
+
+    /// Makes sure of the chunks up to the one of `index` (a batch spans at most two).
+    fn ensure(&self, index: u32) -> bool {
+        let (last, _) = Self::place(index);
+        (last.saturating_sub(1)..=last).all(|level| {
+            self.chunks[level].get().is_some() || {
+                let cells = (L::FIRST_CHUNK as usize) << level;
+                let Some(words) = zeroed_words((cells + 1) * CELL_WORDS) else {
+                    return false;
+                };
+                let misaligned = words.as_ptr().addr() % CACHE_LINE;
+                let skew = (CACHE_LINE - misaligned) % CACHE_LINE / size_of::<u64>();
+                // Whoever comes second drops its untouched chunk.
+                let _ = self.chunks[level].set(Chunk { words, skew });
+                true
+            }
+        })
+    }
+
+    /// Cells that were ever used.
+    pub(crate) fn used(&self) -> u32 {
+        self.fresh.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,199 @@
+//! From the clock's nanoseconds to the table's ticks: the only place that converts.
+//!
+//! Tick `t` begins at `t * tick` nanoseconds. A lease with deadline `d` is live in every tick below
+//! `d`. A deadline is rounded up to a tick, and lengthened by the clock's resolution, since a reading
+//! may lag by that much: so a lease lasts for its TTL at the least (I3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, CoarseClock};
+use crate::sync::{AtomicU64, Ordering};
+use crate::time::Timestamp;
+
+/// The last tick that a deadline may have: the wheel's words hold 50 bits. At the shortest tick of
+/// 10 microseconds that is 356 years of clock.
+const LAST_TICK: u64 = (1 << 50) - (1 << 16);
+
+#[derive(Debug)]
+enum Source {
+    /// Read without a virtual call, and monotonic as it is.
+    Coarse(CoarseClock),
+    Other(Arc<dyn Clock>),
+}
+
+/// A TTL outside the manager's limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadTtl {
+    TooShort { min: Duration },
+    TooLong { max: Duration },
+}
+
+/// A clock cut into ticks.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    source: Source,
+    tick: u64,
+    /// `floor((2^64 - 1) / tick)`.
+    reciprocal: u64,
+    resolution: u64,
+    /// The highest reading of a clock that might go backwards.
+    highest: AtomicU64,
+    min_ttl: Duration,
+    max_ttl: Duration,
+}
+
+impl Timeline {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        tick: u64,
+        min_ttl: Duration,
+        max_ttl: Duration,
+    ) -> Self {
+        let resolution = u64::try_from(clock.resolution().as_nanos()).unwrap_or(u64::MAX);
+        let source = match clock.as_coarse() {
+            Some(coarse) => Source::Coarse(coarse.clone()),
+            None => Source::Other(clock),
+        };
+        Self {
+            source,
+            tick,
+            reciprocal: u64::MAX / tick,
+            resolution,
+            highest: AtomicU64::new(0),
+            min_ttl,
+            max_ttl,
+        }
+    }
+
+    /// The clock's reading in nanoseconds, never less than an earlier one.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        match &self.source {
+            Source::Coarse(clock) => clock.now().as_nanos(),
+            Source::Other(clock) => self.clamp(clock.now().as_nanos()),
+        }
+    }
+
+    /// The same, as fresh as the clock can be read.
+    pub(crate) fn precise_now(&self) -> u64 {
+        match &self.source {
+            Source::Coarse(clock) => clock.precise_now().as_nanos(),
+            Source::Other(clock) => self.clamp(clock.precise_now().as_nanos()),
+        }
+    }
+
+    fn clamp(&self, now: u64) -> u64 {
+        let highest = self.highest.load(Ordering::Acquire);
+        if now <= highest {
+            return highest;
+        }
+        self.highest.fetch_max(now, Ordering::AcqRel).max(now)
+    }
+
+    /// The tick of a reading.
+    #[inline]
+    pub(crate) fn tick_of(&self, nanos: u64) -> u64 {
+        // The product falls short of nanos / tick by less than one, so the quotient by at most one.
+        let quotient = (u128::from(nanos) * u128::from(self.reciprocal) >> 64) as u64;
+        quotient + u64::from(nanos - quotient * self.tick >= self.tick)
+    }
+
+    /// When a tick begins.
+    pub(crate) fn start_of(&self, tick: u64) -> Timestamp {
+        Timestamp::from_nanos(tick.saturating_mul(self.tick))
+    }
+
+    /// The tick at which a lease of `ttl`, granted at the reading `now`, is over.
+    #[inline]
+    pub(crate) fn deadline(&self, now: u64, ttl: Duration) -> Result<u64, BadTtl> {
+        if ttl < self.min_ttl {
+            return Err(BadTtl::TooShort { min: self.min_ttl });
+        }
+        if ttl > self.max_ttl {
+            return Err(BadTtl::TooLong { max: self.max_ttl });
+        }
+        // The greatest TTL is far below 2^63 nanoseconds.
+        let length = ttl.as_nanos() as u64 + self.resolution + (self.tick - 1);
+        match now.checked_add(length) {
+            Some(end) if self.tick_of(end) <= LAST_TICK => Ok(self.tick_of(end)),
+            _ => Err(self.out_of_time(now)),
+        }
+    }
+
+    #[cold]
+    fn out_of_time(&self, now: u64) -> BadTtl {
+        let end = LAST_TICK.saturating_mul(self.tick);
+        let left = end
+            .saturating_sub(now)
+            .saturating_sub(self.resolution + self.tick);
+        BadTtl::TooLong {
+            max: Duration::from_nanos(left),
+        }
+    }
+
+    /// How long it is from `now` to the start of `tick`.
+    pub(crate) fn until(&self, tick: u64, now: u64) -> Duration {
+        self.start_of(tick)
+            .saturating_duration_since(Timestamp::from_nanos(now))
+    }
+
+    pub(crate) fn tick(&self) -> Duration {
+        Duration::from_nanos(self.tick)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+
+    fn timeline(tick: u64) -> (ManualClock, Timeline) {
+        let clock = ManualClock::new();
+        let max = Duration::from_secs(1 << 30);
+        let line = Timeline::new(Arc::new(clock.clone()), tick, Duration::from_nanos(1), max);
+        (clock, line)
+    }
+
+    #[test]
+    fn a_tick_is_the_quotient_for_every_divisor_and_reading() {
+        for tick in [1, 2, 3, 7, 999_999, 1_000_000, 1_000_003, u64::MAX / 2] {
+            let (_, line) = timeline(tick);
+            let near = |at: u64| at.saturating_sub(2)..=at.saturating_add(2);
+            let readings = [0, tick, u64::MAX / tick * tick, u64::MAX - 2, 1 << 40].map(near);
+            for nanos in readings.into_iter().flatten() {
+                assert_eq!(line.tick_of(nanos), nanos / tick, "{nanos} / {tick}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_deadline_rounds_up_and_never_down() {
+        let (_, line) = timeline(1_000_000);
+        let ms = |ms| Duration::from_millis(ms);
+        assert_eq!(line.deadline(0, ms(1)), Ok(1));
+        assert_eq!(line.deadline(1, ms(1)), Ok(2));
+        assert_eq!(line.deadline(999_999, Duration::from_nanos(1)), Ok(1));
+        assert_eq!(line.deadline(1_000_000, Duration::from_nanos(1)), Ok(2));
+    }
+
+    #[test]
+    fn readings_that_go_backwards_are_clamped() {
+        let (clock, line) = timeline(1_000);
+        clock.set(Timestamp::from_nanos(5_000));
+        assert_eq!(line.now(), 5_000);
+        clock.set(Timestamp::from_nanos(3_000));
+        assert_eq!(line.now(), 5_000);
+        assert_eq!(line.precise_now(), 5_000);
+    }
+
+    #[test]
+    fn a_deadline_past_the_end_of_time_is_refused() {
+        let (_, line) = timeline(1);
+        let end = LAST_TICK;
+        assert_eq!(line.deadline(end - 10, Duration::from_nanos(10)), Ok(end));
+        let refused = line.deadline(end - 10, Duration::from_nanos(11));
+        assert!(matches!(refused, Err(BadTtl::TooLong { max }) if max < Duration::from_nanos(11)));
+        assert!(line.deadline(u64::MAX - 1, Duration::from_secs(1)).is_err());
+    }
+}

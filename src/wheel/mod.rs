@@ -1,0 +1,293 @@
+//! A pure timing wheel: `u64` ticks in, cells to look at out; no clock and no thread.
+//!
+//! The wheel knows cells by their number and keeps two words in each ([`Cells`]): the registration
+//! ([`word`]) and the links of the two lists that a cell can be on. It owes each registered cell
+//! one *look* no later than the first advance that reaches the tick it was registered for. A look
+//! decides nothing: the callback does whatever is due and says when the wheel should come again.
+//! Looks may come early, may be repeated, and may find the cell in another life.
+//!
+//! # Where a cell is
+//!
+//! A shard holds two levels of 128 slots, of 1 and of 128 ticks each; a slot is a list of cells.
+//! A cell for a tick less than 128 ahead is in that tick's slot; one further ahead in the slot of
+//! its range, whose cells move to the first level when the wheel enters the range; one beyond the
+//! horizon, at least 16,256 ticks away, is linked before it and looked at on the way (every 8,064
+//! ticks at least, and at most every 16,383).
+//!
+//! A cell stays where it is linked until that tick, even if its lease ends before or is renewed:
+//! a lease costs the wheel one visit per TTL and not one per operation. If it is wanted *before*
+//! its linked tick, its word says so, and the cell goes on the shard's early stack, which the next
+//! advance moves into a heap that only it touches.
+//!
+//! # Ground rules
+//!
+//! - Registrars take no lock and wait for nobody. Only one thread advances at a time; one that
+//!   finds another at it leaves its tick in `wanted`, and the other goes on to that tick.
+//! - Whoever links an unlinked cell by CAS on its word pushes it on a slot. From then on the slot's
+//!   link is the list's, until an advance has taken the list. Likewise for the mark `queued`, the
+//!   early link and the early stack.
+//! - Lists are pushed to by CAS and taken whole by a swap, never popped: no ABA problem.
+//! - A list in hand is nobody else's; an advance that is stopped half-way, by a panic of the
+//!   callback, puts it back.
+//!
+//! # Races, and who looks at what last
+//!
+//! Each is a Dekker pattern: both sides write, fence, then read what the other wrote.
+//!
+//! - *A new deadline against a firing.* Grants and renewals publish the deadline, fence, then load
+//!   the word. An advance changes the word, fences, then looks at the cell once more
+//!   (`Turn::look_again`). Either the deadline's side sees the changed word, or the advance sees
+//!   the deadline; whoever sees registers.
+//! - *A push against the position.* A registrar pushes the cell on the slot that it found ahead,
+//!   fences, then reads the position again (`Shard::link`); an advance stores the position, fences,
+//!   then takes the slots it passed. A registrar that finds its slot passed flags it `overdue`,
+//!   and every advance takes the flagged slots.
+//! - *A registration against the driver's sleep.* A registrar queues the cell, fences, then reads
+//!   `sleep_until` and asks for a wake-up if it is later; a driver publishes `sleep_until`, fences,
+//!   then asks once more what is due ([`Wheel::prepare_sleep`]). An advance by another thread does
+//!   at its end what a registrar does.
+//!
+//! A registrar that is stopped between its CAS and its push delays that one cell, no other.
+//!
+//! # Costs
+//!
+//! About 1.1 KiB a shard; two words a cell, one more heap entry of 16 bytes while a cell is wanted
+//! early. Registering: two CASes on the cell, one on the slot, two fences. A look: one CAS on the
+//! cell and one fence besides the callback, which is called twice. An advance: one load for each
+//! slot passed, at most 256 a shard however far it jumps; all else is per cell due, plus one move
+//! for a cell that was registered more than 128 ticks ahead. Of a tick in which a million cells are
+//! due, the last is looked at when the others have been: some 100 ms later.
+
+mod shard;
+mod turn;
+mod word;
+
+#[cfg(all(test, tenure_loom))]
+mod models;
+#[cfg(any(fuzzing, all(test, not(tenure_loom))))]
+mod oracle;
+#[cfg(all(test, not(tenure_loom)))]
+mod tests;
+
+use crossbeam_utils::CachePadded;
+
+#[cfg(fuzzing)]
+pub use self::oracle::fuzz_wheel;
+use self::shard::{LEVEL_BITS, Shard, clamp};
+use self::turn::{Heap, Tally, Turn};
+use self::word::Word;
+use crate::sync::{AtomicU64, Mutex, Ordering, fence};
+
+/// The last tick that the wheel can be turned to: one step before deadlines stop fitting a word.
+pub(crate) const LAST_NOW: u64 = word::LAST_TICK - (1 << (2 * LEVEL_BITS));
+
+/// Cells go to shards in blocks of this many, `2^3`: neighbours come from one thread's free list.
+const BLOCK_BITS: u32 = 3;
+
+/// The two words that the wheel keeps in each cell, both 0 at first.
+pub(crate) trait Cells {
+    /// The registration word, read by [`Wheel::covers`].
+    fn wheel(&self, cell: u32) -> &AtomicU64;
+    /// The links.
+    fn wheel_next(&self, cell: u32) -> &AtomicU64;
+}
+
+/// What an advance did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct Advanced {
+    /// How often a cell was looked at.
+    pub(crate) looks: u64,
+    /// Whether a sleeping driver must be woken.
+    pub(crate) wake: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    shards: Box<[CachePadded<Shard>]>,
+    /// Until when the driver sleeps: 0 while it is awake, `u64::MAX` if only a wake-up ends it.
+    sleep_until: CachePadded<AtomicU64>,
+    /// The greatest tick that any thread wanted the wheel turned to.
+    wanted: CachePadded<AtomicU64>,
+    /// Held by the thread that advances.
+    heaps: Mutex<Box<[Heap]>>,
+}
+
+impl Wheel {
+    /// A wheel that stands at tick `start`, in `shards` shards or a few more.
+    pub(crate) fn new(shards: usize, start: u64) -> Self {
+        debug_assert!(start <= LAST_NOW, "a wheel can't start at tick {start}");
+        let shards = shards.max(1).next_power_of_two();
+        Self {
+            shards: (0..shards)
+                .map(|_| CachePadded::new(Shard::new(start)))
+                .collect(),
+            sleep_until: CachePadded::new(AtomicU64::new(0)),
+            wanted: CachePadded::new(AtomicU64::new(start)),
+            heaps: Mutex::new((0..shards).map(|_| Heap::default()).collect()),
+        }
+    }
+
+    /// Whether a cell with this registration word will be looked at no later than `tick`.
+    ///
+    /// The word must be loaded after a sequentially consistent fence that comes after the deadline
+    /// was published; then true is a promise. Ticks are below `u64::MAX`.
+    #[inline]
+    pub(crate) fn covers(word: u64, tick: u64) -> bool {
+        debug_assert!(tick < u64::MAX, "an unlinked cell covers no tick");
+        Word(word).first_look() <= tick
+    }
+
+    /// Makes sure that the cell is looked at no later than `tick`, and returns whether the driver
+    /// must be woken for that. A tick that has passed means the next advance.
+    ///
+    /// The deadline must have been published before, for the look to see it.
+    #[cold]
+    #[must_use]
+    pub(crate) fn register(&self, cells: &impl Cells, cell: u32, tick: u64) -> bool {
+        // Partner: the fence in `Turn::look_again`, for callers that loaded the word without one.
+        fence(Ordering::SeqCst);
+        let shard = self.shard(cell);
+        let word = cells.wheel(cell);
+        // Acquire, here and on failure: with a linked word comes the position that it was linked
+        // under, so that its tick is no further from ours than a delta can say.
+        let mut seen = Word(word.load(Ordering::Acquire));
+        loop {
+            let position = shard.position.load(Ordering::Acquire);
+            let tick = tick.max(position);
+            if seen.first_look() <= tick {
+                return false;
+            }
+            let new = if seen.is_linked() {
+                seen.with_early(tick).with_queued()
+            } else {
+                Word::linked_at(clamp(tick, position, cell)).in_place_of(seen)
+            };
+            // Release: an advance that meets the word sees what led to it.
+            match word.compare_exchange_weak(seen.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if seen.is_linked() => {
+                    return self.asleep_at(shard.hurry(cells, cell, tick, !seen.is_queued()));
+                }
+                Ok(_) => return self.asleep_at(shard.link(cells, cell, new.tick())),
+                Err(now) => seen = Word(now),
+            }
+        }
+    }
+
+    /// Whether the driver would sleep through `visit`; a sequentially consistent fence must lie
+    /// between the queueing for `visit` and this. Partner: the fence in `prepare_sleep`. If ours
+    /// comes first, the driver finds what we queued; if theirs, we see how long it sleeps.
+    fn asleep_at(&self, visit: u64) -> bool {
+        visit < self.sleep_until.load(Ordering::Relaxed)
+    }
+
+    /// Turns the wheel to `now`, and calls `look` for each cell whose tick has come; `None` if
+    /// another thread is turning it, which then goes on to `now` before it returns.
+    ///
+    /// `look` does what is due and returns the tick of the cell's next look, or `None` if there is
+    /// nothing to wait for. It is called at least twice for each cell, must stand that, may
+    /// register cells, and may even advance (which does nothing). A returned tick that is not
+    /// after `now` means the next advance. A `now` behind the wheel's is taken as the wheel's.
+    pub(crate) fn advance_to(
+        &self,
+        cells: &impl Cells,
+        now: u64,
+        mut look: impl FnMut(u32) -> Option<u64>,
+    ) -> Option<Advanced> {
+        // A wheel at its end stands still instead of wrapping.
+        self.wanted.fetch_max(now.min(LAST_NOW), Ordering::AcqRel);
+        let mut advanced = None::<Advanced>;
+        loop {
+            // Partner: the fence below. If ours comes first, the thread that holds the lock sees
+            // our tick after it let go; if theirs, we get the lock.
+            fence(Ordering::SeqCst);
+            let Some(mut heaps) = self.heaps.try_lock() else {
+                return advanced;
+            };
+            let now = self.wanted.load(Ordering::Acquire);
+            let pass = self.turn_to(&mut heaps, cells, now, &mut look);
+            drop(heaps);
+            let before = advanced.map_or((0, false), |before| (before.looks, before.wake));
+            advanced = Some(Advanced {
+                looks: before.0 + pass.looks,
+                wake: before.1 | pass.wake,
+            });
+            fence(Ordering::SeqCst);
+            if self.wanted.load(Ordering::Relaxed) == now {
+                return advanced;
+            }
+        }
+    }
+
+    fn turn_to(
+        &self,
+        heaps: &mut [Heap],
+        cells: &impl Cells,
+        now: u64,
+        look: &mut impl FnMut(u32) -> Option<u64>,
+    ) -> Advanced {
+        let mut tally = Tally {
+            looks: 0,
+            earliest: u64::MAX,
+            wake: false,
+        };
+        for (shard, heap) in self.shards.iter().zip(heaps) {
+            let mut turn = Turn {
+                wheel: self,
+                shard,
+                cells,
+                look,
+                now,
+                heap,
+                tally: &mut tally,
+                chain: 0,
+            };
+            turn.run();
+            // Looks take time, in which something may have become due.
+            if turn.has_more() {
+                turn.run();
+            }
+        }
+        // As a registrar does, for everything that this advance has queued again.
+        fence(Ordering::SeqCst);
+        Advanced {
+            looks: tally.looks,
+            wake: tally.wake | self.asleep_at(tally.earliest),
+        }
+    }
+
+    /// The first tick at which an advance has something to do, `None` if nothing is registered.
+    ///
+    /// Never later than the tick of any cell whose registration is complete; sometimes up to 128
+    /// ticks earlier, when cells have to be moved. It is not after the wheel's position if
+    /// something is overdue. Costs up to 256 loads a shard.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let due = self.shards.iter().map(|shard| shard.next_due()).min();
+        due.filter(|&due| due < u64::MAX)
+    }
+
+    /// The driver is about to sleep until tick `until` (`None`: until it is woken). False if it
+    /// must not, because something is due before; else whoever registers anything before `until`
+    /// is told to wake it, and it must call [`woke`](Self::woke) when it goes on.
+    pub(crate) fn prepare_sleep(&self, until: Option<u64>) -> bool {
+        let until = until.unwrap_or(u64::MAX);
+        self.sleep_until.store(until, Ordering::Relaxed);
+        // Partner: the fence before each `asleep_at`.
+        fence(Ordering::SeqCst);
+        if self.next_due().is_some_and(|due| due < until) {
+            self.woke();
+            return false;
+        }
+        true
+    }
+
+    /// The driver is awake: nobody needs to wake it, it will ask what is due before it sleeps.
+    pub(crate) fn woke(&self) {
+        self.sleep_until.store(0, Ordering::Relaxed);
+    }
+
+    fn shard(&self, cell: u32) -> &Shard {
+        &self.shards[(cell >> BLOCK_BITS) as usize & (self.shards.len() - 1)]
+    }
+}

@@ -1,0 +1,210 @@
+//! One shard: the slots, the early stack, and what is known about both.
+
+use std::array;
+
+use super::Cells;
+use super::word::Word;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Bits of a level: the wheel has two levels of `2^LEVEL_BITS` slots. Models make do with two.
+pub(super) const LEVEL_BITS: u32 = if cfg!(tenure_loom) { 1 } else { 7 };
+/// Slots of a level.
+pub(super) const SLOTS: u64 = 1 << LEVEL_BITS;
+const ALL_SLOTS: usize = 2 << LEVEL_BITS;
+const FLAG_WORDS: usize = ALL_SLOTS.div_ceil(64);
+
+/// Where a cell goes, and the tick at which the advance takes it out of there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) slot: usize,
+    pub(super) visit: u64,
+}
+
+/// The slot of the first level for `tick`.
+pub(super) fn near_slot(tick: u64) -> usize {
+    (tick % SLOTS) as usize
+}
+
+/// The slot of the second level for a range of `SLOTS` ticks.
+pub(super) fn far_slot(range: u64) -> usize {
+    (SLOTS + range % SLOTS) as usize
+}
+
+/// The last tick that has a slot as seen from `position`: beyond it, a range would share its slot
+/// with the one that is being turned through.
+pub(super) fn horizon(position: u64) -> u64 {
+    ((position >> LEVEL_BITS) + SLOTS - 1) << LEVEL_BITS | (SLOTS - 1)
+}
+
+/// `tick`, or a tick before it that has a slot.
+///
+/// Cells beyond the horizon are spread over the far half of it by their number: looked at all
+/// together, they would come back all together for ever, and delay what is due in that tick.
+pub(super) fn clamp(tick: u64, position: u64, cell: u32) -> u64 {
+    const SPREAD_BITS: u32 = 2 * LEVEL_BITS - 1;
+    let horizon = horizon(position);
+    if tick <= horizon {
+        return tick;
+    }
+    // Fibonacci hashing: neighbours land far apart.
+    let spread = cell.wrapping_mul(0x9E37_79B9) >> (u32::BITS - SPREAD_BITS);
+    horizon - u64::from(spread)
+}
+
+pub(super) fn place(tick: u64, position: u64) -> Place {
+    debug_assert!(
+        tick <= horizon(position),
+        "{tick} has no slot at {position}"
+    );
+    if tick.saturating_sub(position) < SLOTS {
+        Place {
+            slot: near_slot(tick),
+            visit: tick,
+        }
+    } else {
+        Place {
+            slot: far_slot(tick >> LEVEL_BITS),
+            visit: tick >> LEVEL_BITS << LEVEL_BITS,
+        }
+    }
+}
+
+/// The halves of a cell's link word: the next cell of its slot, and of the early stack.
+#[derive(Clone, Copy)]
+pub(super) enum Link {
+    Slot,
+    Early,
+}
+
+impl Link {
+    fn shift(self) -> u32 {
+        match self {
+            Self::Slot => 0,
+            Self::Early => u32::BITS,
+        }
+    }
+
+    /// The head that `cell` points at with this link; whoever took the list may ask.
+    pub(super) fn next(self, cells: &impl Cells, cell: u32) -> u32 {
+        // Relaxed: the swap that took the list acquired what its pushes released.
+        (cells.wheel_next(cell).load(Ordering::Relaxed) >> self.shift()) as u32
+    }
+
+    /// Pushes `cell`, whose link of this kind belongs to the caller.
+    ///
+    /// Lists are only pushed to and taken whole, so a head that was seen twice is as good as one
+    /// that never changed: there is no ABA problem.
+    pub(super) fn push(self, head: &AtomicU32, cells: &impl Cells, cell: u32) {
+        debug_assert!(cell < u32::MAX, "cell numbers end before u32::MAX");
+        let next = cells.wheel_next(cell);
+        let mask = !(u64::from(u32::MAX) << self.shift());
+        let mut first = head.load(Ordering::Relaxed);
+        loop {
+            let link = u64::from(first) << self.shift();
+            // By CAS, since the other half may be somebody else's.
+            next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+                Some(word & mask | link)
+            })
+            .expect("the update is unconditional");
+            // Release: whoever takes the list sees the link and the registration word.
+            match head.compare_exchange_weak(first, cell + 1, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return,
+                Err(now) => first = now,
+            }
+        }
+    }
+}
+
+/// See the head of `wheel/mod.rs`.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// The tick that the wheel has been turned to; stored by the advance alone, only ever forward.
+    pub(super) position: AtomicU64,
+    /// The least tick for which the early stack or the advance's heap may hold an entry.
+    pub(super) early_due: AtomicU64,
+    /// Head of the stack of cells that are wanted before their linked tick.
+    pub(super) early: AtomicU32,
+    /// One bit for each slot that must be taken at the next advance, whatever its tick is.
+    pub(super) overdue: [AtomicU64; FLAG_WORDS],
+    /// Heads of the slots, near level first: 0, or the number of the first cell + 1.
+    pub(super) slots: [AtomicU32; ALL_SLOTS],
+}
+
+impl Shard {
+    pub(super) fn new(start: u64) -> Self {
+        Self {
+            position: AtomicU64::new(start),
+            early_due: AtomicU64::new(u64::MAX),
+            early: AtomicU32::new(0),
+            overdue: array::from_fn(|_| AtomicU64::new(0)),
+            slots: array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+
+    /// Links a cell that the caller has just registered at `tick`, and returns the tick at which
+    /// an advance has to come for it.
+    pub(super) fn link(&self, cells: &impl Cells, cell: u32, tick: u64) -> u64 {
+        let place = place(tick, self.position.load(Ordering::Acquire));
+        Link::Slot.push(&self.slots[place.slot], cells, cell);
+        // Partner: the fence between the position and the slots in `Turn::run`. If ours comes
+        // first, that advance finds the cell in its slot; if theirs, we read its position, see
+        // that the slot may have been taken before the cell was in it, and flag it.
+        fence(Ordering::SeqCst);
+        if place.visit <= self.position.load(Ordering::Relaxed) {
+            self.flag(place.slot);
+            // The fence before the registrar's look at the driver's sleep came too early for this.
+            fence(Ordering::SeqCst);
+            return 0;
+        }
+        place.visit
+    }
+
+    /// Has the next advance take `slot`.
+    pub(super) fn flag(&self, slot: usize) {
+        // Release: who takes the flag finds what was pushed before it.
+        self.overdue[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
+    }
+
+    /// Tells the advance of a linked cell whose word now says an early look; `push` if the cell
+    /// was not on the early stack and the caller has marked it so. Returns the tick of the look.
+    pub(super) fn hurry(&self, cells: &impl Cells, cell: u32, tick: u64, push: bool) -> u64 {
+        let mut tick = tick;
+        if push {
+            Link::Early.push(&self.early, cells, cell);
+            // Somebody may have wanted the cell even earlier between our mark and our push, have
+            // relied on the push, and have seen an advance take `early_due` away before it.
+            // That advance took the stack after `early_due`, so our push has read from it, and
+            // with it whatever came before.
+            fence(Ordering::Acquire);
+            let word = Word(cells.wheel(cell).load(Ordering::Acquire));
+            tick = tick.min(word.first_look());
+        }
+        self.early_due.fetch_min(tick, Ordering::AcqRel);
+        // Partner: the fence in `Wheel::prepare_sleep`.
+        fence(Ordering::SeqCst);
+        tick
+    }
+
+    /// Whether an advance that stands still would find work.
+    pub(super) fn has_overdue(&self) -> bool {
+        self.overdue
+            .iter()
+            .any(|flags| flags.load(Ordering::Relaxed) != 0)
+    }
+
+    /// The first tick at which an advance has something to do here, `u64::MAX` if there is none.
+    pub(super) fn next_due(&self) -> u64 {
+        let position = self.position.load(Ordering::Acquire);
+        if self.has_overdue() {
+            return position;
+        }
+        let occupied = |slot: usize| self.slots[slot].load(Ordering::Relaxed) != 0;
+        let near = (position + 1..=position + SLOTS).find(|&tick| occupied(near_slot(tick)));
+        let range = position >> LEVEL_BITS;
+        let far = (range + 1..=range + SLOTS).find(|&range| occupied(far_slot(range)));
+        let far = far.map_or(u64::MAX, |range| range << LEVEL_BITS);
+        let early = self.early_due.load(Ordering::Relaxed);
+        near.unwrap_or(u64::MAX).min(far).min(early)
+    }
+}

@@ -1,0 +1,265 @@
+//! One shard's part of an advance, for the one thread that advances.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::shard::{LEVEL_BITS, Link, SLOTS, Shard, clamp, far_slot, near_slot, place};
+use super::word::Word;
+use super::{Cells, Wheel};
+use crate::sync::{Ordering, fence};
+
+/// Wanted looks before the linked tick, taken off the early stack. An entry counts only while the
+/// cell's word still says that tick.
+#[derive(Debug, Default)]
+pub(super) struct Heap {
+    entries: BinaryHeap<Reverse<(u64, u32)>>,
+    /// How many entries the last purge left.
+    purged_to: usize,
+}
+
+impl Heap {
+    const PURGE_FROM: usize = 64;
+
+    fn push(&mut self, tick: u64, cell: u32) {
+        self.entries.push(Reverse((tick, cell)));
+    }
+
+    fn first(&self) -> Option<(u64, u32)> {
+        self.entries.peek().map(|&Reverse(entry)| entry)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Drops the entries that no longer count, once they may outnumber the others: a cell whose
+    /// deadline keeps being shortened must not cost memory for each time.
+    fn purge(&mut self, cells: &impl Cells) {
+        if self.entries.len() < Self::PURGE_FROM.max(2 * self.purged_to) {
+            return;
+        }
+        let mut entries = std::mem::take(&mut self.entries).into_vec();
+        entries.sort_unstable();
+        entries.dedup();
+        entries.retain(|&Reverse((tick, cell))| {
+            Word(cells.wheel(cell).load(Ordering::Acquire)).early() == Some(tick)
+        });
+        self.purged_to = entries.len();
+        self.entries = BinaryHeap::from(entries);
+    }
+}
+
+/// What an advance has done so far.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) looks: u64,
+    /// The first tick for which this advance itself has queued anything.
+    pub(super) earliest: u64,
+    /// Whether a registration on the way found the driver asleep for too long.
+    pub(super) wake: bool,
+}
+
+/// The state of an advance in one shard. Dropping it, at the end or in a panic of `look`, gives
+/// back whatever is still in hand.
+pub(super) struct Turn<'a, C: Cells, L: FnMut(u32) -> Option<u64>> {
+    pub(super) wheel: &'a Wheel,
+    pub(super) shard: &'a Shard,
+    pub(super) cells: &'a C,
+    pub(super) look: &'a mut L,
+    pub(super) now: u64,
+    pub(super) heap: &'a mut Heap,
+    pub(super) tally: &'a mut Tally,
+    /// The rest of the list in hand: 0, or the number of its first cell + 1.
+    pub(super) chain: u32,
+}
+
+impl<C: Cells, L: FnMut(u32) -> Option<u64>> Turn<'_, C, L> {
+    pub(super) fn run(&mut self) {
+        let from = self.shard.position.load(Ordering::Relaxed);
+        debug_assert!(from <= self.now, "the wheel turns forward only");
+        // Release: a word that was linked under this position comes with it.
+        self.shard.position.store(self.now, Ordering::Release);
+        // Partner: the fence in `Shard::link`.
+        fence(Ordering::SeqCst);
+        // However far the jump, no slot is taken twice.
+        for tick in from + 1..=self.now.min(from + SLOTS) {
+            self.take_slot(near_slot(tick));
+        }
+        let (from, to) = (from >> LEVEL_BITS, self.now >> LEVEL_BITS);
+        for range in from + 1..=to.min(from + SLOTS) {
+            self.take_slot(far_slot(range));
+        }
+        self.take_overdue();
+        self.take_early();
+    }
+
+    /// Whether something came in, meanwhile, that is due already.
+    pub(super) fn has_more(&self) -> bool {
+        self.shard.has_overdue() || self.has_early()
+    }
+
+    /// Registrations that came too late for their slot.
+    fn take_overdue(&mut self) {
+        for (index, flags) in self.shard.overdue.iter().enumerate() {
+            if flags.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            // Acquire: see `Shard::flag`.
+            let mut taken = flags.swap(0, Ordering::AcqRel);
+            while taken != 0 {
+                self.take_slot(index * 64 + taken.trailing_zeros() as usize);
+                taken &= taken - 1;
+            }
+        }
+    }
+
+    /// Looks at each cell of a slot that is due, and puts the others where they belong by now.
+    fn take_slot(&mut self, slot: usize) {
+        debug_assert_eq!(self.chain, 0, "one list at a time");
+        let head = &self.shard.slots[slot];
+        if head.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        // Acquire: the links and words of all pushes, which form one release sequence.
+        self.chain = head.swap(0, Ordering::Acquire);
+        while self.chain != 0 {
+            let cell = self.chain - 1;
+            // Read before the cell is linked again, by us or, once its word says so, by anybody.
+            let next = Link::Slot.next(self.cells, cell);
+            let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
+            if word.tick() > self.now {
+                self.chain = next;
+                self.put(cell, word.tick());
+            } else {
+                self.fire(cell, next);
+            }
+        }
+    }
+
+    /// Links a cell that is ours. Nobody else moves the position, so its slot can't be missed.
+    fn put(&mut self, cell: u32, tick: u64) {
+        let place = place(tick, self.now);
+        Link::Slot.push(&self.shard.slots[place.slot], self.cells, cell);
+        if place.visit <= self.now {
+            self.shard.flag(place.slot);
+        }
+        self.tally.earliest = self.tally.earliest.min(place.visit);
+    }
+
+    /// The linked tick of a cell has come.
+    fn fire(&mut self, cell: u32, next: u32) {
+        let wanted = self.look_at(cell);
+        self.chain = next;
+        let tick = wanted.map(|tick| clamp(tick, self.now, cell));
+        let new = tick.map_or(Word::UNLINKED, Word::linked_at);
+        // This takes any early look back: whatever it was wanted for is seen by the looks here.
+        self.cells
+            .wheel(cell)
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                Some(new.in_place_of(Word(word)).0)
+            })
+            .expect("the update is unconditional");
+        // An unlinked cell may be linked by anybody from here on.
+        if let Some(tick) = tick {
+            self.put(cell, tick);
+        }
+        self.look_again(cell);
+    }
+
+    /// Takes the early stack, then looks at each cell whose early look has come.
+    fn take_early(&mut self) {
+        if !self.has_early() {
+            return;
+        }
+        // In this order, and both always: see `Shard::hurry`.
+        self.shard.early_due.swap(u64::MAX, Ordering::AcqRel);
+        let mut head = self.shard.early.swap(0, Ordering::AcqRel);
+        while head != 0 {
+            let cell = head - 1;
+            // Read before the mark goes: from then on the cell may be pushed again.
+            head = Link::Early.next(self.cells, cell);
+            let word = self.cells.wheel(cell);
+            let word = Word(word.fetch_and(Word::NOT_QUEUED, Ordering::AcqRel));
+            debug_assert!(word.is_queued(), "a cell on the early stack is marked");
+            if let Some(tick) = word.early() {
+                self.heap.push(tick, cell);
+            }
+        }
+        self.heap.purge(self.cells);
+        while let Some((tick, cell)) = self.heap.first()
+            && tick <= self.now
+        {
+            let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
+            if word.early() == Some(tick) {
+                self.fire_early(cell, word);
+            } else {
+                self.heap.entries.pop();
+            }
+        }
+    }
+
+    fn has_early(&self) -> bool {
+        self.shard.early.load(Ordering::Relaxed) != 0
+            || self.shard.early_due.load(Ordering::Relaxed) <= self.now
+    }
+
+    /// The early look that `word` and the heap's first entry speak of has come.
+    fn fire_early(&mut self, cell: u32, word: Word) {
+        let wanted = self.look_at(cell);
+        self.heap.entries.pop();
+        let linked = word.tick();
+        let wanted = wanted.filter(|&tick| tick < linked);
+        let new = word.with_early(wanted.unwrap_or(linked));
+        let taken = self.cells.wheel(cell).compare_exchange(
+            word.0,
+            new.0,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if taken.is_err() {
+            // Wanted even earlier: that registration is on the early stack, and is due as well.
+            return;
+        }
+        if let Some(tick) = wanted {
+            self.heap.push(tick, cell);
+        }
+        self.look_again(cell);
+    }
+
+    fn look_at(&mut self, cell: u32) -> Option<u64> {
+        self.tally.looks += 1;
+        // A look in the past would keep this advance busy for ever: the next one is soon enough.
+        (self.look)(cell).map(|tick| tick.max(self.now + 1))
+    }
+
+    /// Looks once more at a cell whose registration has just become later or been dropped.
+    fn look_again(&mut self, cell: u32) {
+        // Partner: the fence between the publication of a deadline and the load of the word. If
+        // ours comes first, the grant or renewal sees our word and registers the cell again if it
+        // must; if theirs, we see the new deadline here.
+        fence(Ordering::SeqCst);
+        if let Some(tick) = self.look_at(cell) {
+            let word = self.cells.wheel(cell).load(Ordering::Acquire);
+            if !Wheel::covers(word, tick) {
+                self.tally.wake |= self.wheel.register(self.cells, cell, tick);
+            }
+        }
+    }
+}
+
+impl<C: Cells, L: FnMut(u32) -> Option<u64>> Drop for Turn<'_, C, L> {
+    fn drop(&mut self) {
+        // Only a panic of `look` leaves a list in hand.
+        while self.chain != 0 {
+            let cell = self.chain - 1;
+            self.chain = Link::Slot.next(self.cells, cell);
+            let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
+            self.put(cell, word.tick());
+        }
+        if let Some((tick, _)) = self.heap.first() {
+            self.shard.early_due.fetch_min(tick, Ordering::AcqRel);
+            self.tally.earliest = self.tally.earliest.min(tick);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The command line from outside: what it prints and which exit code it returns. Real time.
+#![cfg(feature = "cli")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn tenure(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tenure"))
+        .args(arguments)
+        .output()
+        .expect("the binary was built for this test")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the output is UTF-8")
+}
+
+/// Runs `stress --json` and checks its exit code.
+fn stress(arguments: &[&str], code: i32) -> Value {
+    let all = [&["stress", "--json"], arguments].concat();
+    let output = tenure(&all);
+    let stdout = text(&output.stdout);
+    assert_eq!(
+        output.status.code(),
+        Some(code),
+        "{stdout}{}",
+        text(&output.stderr)
+    );
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+    serde_json::from_str(stdout).expect("one JSON object")
+}
+
+fn number(report: &Value, field: &str) -> f64 {
+    report[field]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number {field} in {report}"))
+}
+
+#[track_caller]
+fn assert_zero(report: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(
+            number(report, field).abs() < f64::EPSILON,
+            "{field} in {report}"
+        );
+    }
+}
+
+const VIOLATIONS: [&str; 7] = [
+    "exclusion_violations",
+    "token_regressions",
+    "early_expiries",
+    "resurrections",
+    "unexpected_errors",
+    "unaccounted_leases",
+    "leaked_leases",
+];
+
+#[test]
+fn the_demo_is_the_default_and_tells_both_endings() {
+    let told = tenure(&[]);
+    let story = text(&told.stdout);
+    assert!(told.status.success(), "{story}");
+    let (unfenced, fenced) = story
+        .split_once("2. With fencing")
+        .expect("both tellings are there");
+    assert!(
+        unfenced.contains("balance 110, should be 135"),
+        "B's write was not lost: {story}"
+    );
+    assert!(
+        fenced.contains("balance 135, should be 135"),
+        "something was lost in spite of the fence: {story}"
+    );
+    let rejection = fenced
+        .lines()
+        .find(|line| line.contains("REJECTED"))
+        .expect("A's late write was rejected");
+    let tokens: Vec<u64> = rejection
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    let [.., presented, highest] = tokens[..] else {
+        panic!("the rejection names no tokens: {rejection}");
+    };
+    assert!(presented < highest, "{rejection}");
+}
+
+#[test]
+fn a_pipe_gets_no_colour() {
+    let told = tenure(&["demo"]);
+    assert!(told.status.success());
+    assert!(!told.stdout.contains(&0x1b), "{}", text(&told.stdout));
+}
+
+#[test]
+fn a_short_stress_run_violates_nothing_and_reports_every_figure() {
+    let report = stress(&["--seconds", "1", "--seed", "1"], 0);
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["lost_writes"]);
+    for field in [
+        "grants",
+        "renewals",
+        "expiries",
+        "stale_writes_rejected",
+        "sections",
+        "pauses",
+        "crashes",
+        "grants_per_s",
+        "p50_ns",
+        "p99_ns",
+        "p999_ns",
+    ] {
+        assert!(number(&report, field) > 0.0, "{field} in {report}");
+    }
+    assert!(number(&report, "max_expiry_lag_ms") >= 0.0);
+    assert_eq!(report["seed"], 1);
+    assert_eq!(report["passed"], true);
+}
+
+#[test]
+fn without_fencing_writes_are_lost_and_nothing_else_is_wrong() {
+    let report = stress(
+        &[
+            "--threads",
+            "4",
+            "--keys",
+            "8",
+            "--seconds",
+            "1",
+            "--unfenced",
+        ],
+        0,
+    );
+    assert!(number(&report, "lost_writes") > 0.0, "{report}");
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["stale_writes_rejected"]);
+}
+
+#[test]
+fn many_keys_are_all_held_at_once() {
+    let report = stress(&["--threads", "2", "--keys", "200000", "--seconds", "2"], 0);
+    assert_zero(&report, &VIOLATIONS);
+    assert!(number(&report, "peak_leases") >= 200_000.0, "{report}");
+    assert!(number(&report, "expiries") > 0.0, "{report}");
+    if cfg!(target_os = "linux") {
+        assert!(
+            number(&report, "rss_bytes_per_lease_at_rest") > 0.0,
+            "{report}"
+        );
+        assert!(
+            number(&report, "rss_bytes_per_lease_peak")
+                >= number(&report, "rss_bytes_per_lease_at_rest"),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn the_table_is_for_people_and_ends_with_a_verdict() {
+    let output = tenure(&["stress", "--seconds", "1", "--threads", "2"]);
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.contains("leases granted"), "{stdout}");
+    assert!(
+        stdout.trim_end().ends_with("Nothing was violated."),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn bad_arguments_exit_with_2_and_say_which_one() {
+    for (arguments, named) in [
+        (&["--threads", "0"], "--threads"),
+        (&["--keys", "0"], "--keys"),
+        (&["--seconds", "0"], "--seconds"),
+        (&["--ttl", "10us"], "--ttl"),
+        (&["--ttl", "soon"], "--ttl"),
+        (&["--pause", "-1ms"], "--pause"),
+        (&["--seed", "x"], "--seed"),
+    ] {
+        let output = tenure(&[&["stress"], &arguments[..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(named), "{arguments:?}: {stderr}");
+    }
+    assert_eq!(tenure(&["banana"]).status.code(), Some(2));
+}

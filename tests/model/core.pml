@@ -1,0 +1,1201 @@
+/* core.pml -- the lease table with a fresh bucket array per generation, shrinking, a wheel whose
+ * registrations survive recycling, handles checked by life + key + token, and kill reasons.
+ * Included by the s_*.pml scenarios.  Rule numbers in comments: see README.md.
+ *
+ * Every load, store and CAS of a shared word is ONE atomic step (sequential consistency); every
+ * `goto` from one atomic block to another is a point where other processes may run.
+ *   hd[a*MB+b]   word of bucket b of array a : version | first cell | flag
+ *   st[n]        state word of cell n        : life | tag | waiters bit | deadline
+ *   key,tok,nxt                              : written only while cell n is private
+ *   par[a]       array a still names its parent (array a-1)
+ *   cur          the newest array.  Each process caches an array in its local c.
+ * Free cells: one shared pool, nondeterministic pop (covers per-thread lists); LOWPOP: lowest first.
+ * Sizes of the arrays: -DSEQ.  Switches: EXP (clock 0..MAXT), SHARED (two users of one handle),
+ * FINE (each store into a private cell is a step), BOUND (rule 13: walks reload after NN cells),
+ * WFRZ (the wheel also looks at FROZEN cells), MOVE (between operations a thread's cache may have been
+ * refreshed by its other operations, or the handle moved to a thread with an older cache), NPW
+ * (a look of the wheel counts as progress).  Mutations: M_xxx.
+ * Ghosts: live/last/where/gdl/open/krl/krv per key, gl/gh per cell, pool, lnk, wt, slp.
+ */
+#ifndef SEQ
+#define SEQ 0
+#endif
+#if SEQ==0            /* one array, never replaced */
+#define NARR 1
+#define MB 1
+#define SZ(a) 1
+#elif SEQ==1          /* 1 -> 2 */
+#define NARR 2
+#define MB 2
+#define SZ(a) ((a)+1)
+#elif SEQ==2          /* 2 -> 1 (shrink) */
+#define NARR 2
+#define MB 2
+#define SZ(a) (2-(a))
+#elif SEQ==3          /* 1 -> 1 -> .. (rebase), NARR arrays */
+#ifndef NARR
+#define NARR 4
+#endif
+#define MB 1
+#define SZ(a) 1
+#elif SEQ==4          /* 1 -> 2 -> 4 */
+#define NARR 3
+#define MB 4
+#define SZ(a) (1<<(a))
+#elif SEQ==5          /* 1 -> 2 -> 1 */
+#define NARR 3
+#define MB 2
+#define SZ(a) (1+((a)&1))
+#elif SEQ==6          /* 2 -> 1 -> 2 */
+#define NARR 3
+#define MB 2
+#define SZ(a) (2-((a)&1))
+#elif SEQ==7          /* two buckets, never replaced */
+#define NARR 1
+#define MB 2
+#define SZ(a) 2
+#endif
+#ifndef NK
+#define NK 2
+#endif
+#ifndef NN
+#define NN 3
+#endif
+#ifndef MAXT
+#define MAXT 2
+#endif
+#define NIL 15
+
+#define DEAD   0
+#define HELD   1
+#define FROZEN 2
+#define KEXP   3      /* KILLED, reason expired  */
+#define KREL   4      /* KILLED, reason released */
+#define KREV   5      /* KILLED, reason revoked  */
+#define LIFE(s) ((s)>>7)
+#define TAG(s)  (((s)>>4)&7)
+#define WB(s)   (((s)>>3)&1)
+#define DL(s)   ((s)&7)
+#define ST(v,t,w,d) (((v)<<7)|((t)<<4)|((w)<<3)|(d))
+#define TOTAG(s,t) ST(LIFE(s),t,WB(s),DL(s))
+#define KILLED(s) (TAG(s)>=KEXP)
+#define GONE(s) (TAG(s)==DEAD || KILLED(s))
+
+#define NORMAL 0
+#define FRZ    1
+#define UNINIT 2
+#define DONE   3
+#define CTR(h) ((h)>>7)
+#define IDX(h) (((h)>>3)&15)
+#define FLG(h) ((h)&7)
+#define HW(c,i,f) (((c)<<7)|((i)<<3)|(f))
+#define TOFLG(h,f) HW(CTR(h),IDX(h),f)
+#define HI(a,b) ((a)*MB+(b))
+#define HB HI(c,b)
+#define MAX(a,b) ((a)>(b) -> (a) : (b))
+/* parents of bucket b of array c: (b+i*SZ(c))%SZ(c-1), i<NPAR */
+#define NPAR(c) (SZ((c)-1)>SZ(c) -> 2 : 1)
+
+#ifdef EXP
+#define EXPD(s) (DL(s)<=clk)
+#define GLIVE(k) (live[k] && clk<gdl[k])
+#define NEWDL (clk+1)
+#else
+#define EXPD(s) (false)
+#define GLIVE(k) (live[k])
+#define NEWDL 0
+#endif
+
+short hd[NARR*MB];
+short st[NN];
+byte  key[NN];
+byte  tok[NN];
+byte  nxt[NN];
+bool  par[NARR];
+byte  cur;
+byte  clk;
+/* ghosts */
+byte  pool;
+byte  lnk;
+byte  gl[NN];      /* life last linked                   */
+byte  gh[NN];      /* bucket (index) it was linked in    */
+bool  live[NK];
+byte  last[NK];
+byte  where[NK];
+byte  gdl[NK];     /* latest deadline promised           */
+short open[NK];    /* bit t: token t granted, its end not yet reported */
+short krl[NK];     /* bit t: killed with reason released */
+short krv[NK];     /* bit t: killed with reason revoked  */
+byte  wt[NK];      /* registered waiters                 */
+byte  slp[NK];     /* token on which a waiter of k sleeps */
+#ifdef SHARED
+byte  rp;
+#define RPB rp++
+#define RPE rp--
+#define RPON (rp>0)
+#else
+#define RPB skip
+#define RPE skip
+#define RPON false
+#endif
+
+#define BIT(n) (1<<(n))
+#define PUT(n) assert((pool & BIT(n))==0); assert((lnk & BIT(n))==0); assert(TAG(st[n])==DEAD || TAG(st[n])==FROZEN); pool = pool | BIT(n)
+#define POP1(x,n) (pool & BIT(n)) != 0 -> x=n; pool = pool & (255-BIT(n))
+#ifdef LOWPOP
+#define POPANY(x) :: pool!=0 -> x=0; do :: (pool & BIT(x))!=0 -> break :: else -> x++ od; pool = pool & (255-BIT(x))
+#elif NN==2
+#define POPANY(x) :: POP1(x,0) :: POP1(x,1)
+#elif NN==3
+#define POPANY(x) :: POP1(x,0) :: POP1(x,1) :: POP1(x,2)
+#elif NN==4
+#define POPANY(x) :: POP1(x,0) :: POP1(x,1) :: POP1(x,2) :: POP1(x,3)
+#elif NN==5
+#define POPANY(x) :: POP1(x,0) :: POP1(x,1) :: POP1(x,2) :: POP1(x,3) :: POP1(x,4)
+#elif NN==6
+#define POPANY(x) :: POP1(x,0) :: POP1(x,1) :: POP1(x,2) :: POP1(x,3) :: POP1(x,4) :: POP1(x,5)
+#endif
+#define LINK(n,a) assert((lnk & BIT(n))==0); assert((pool & BIT(n))==0); lnk = lnk | BIT(n); gl[n]=LIFE(st[n]); gh[n]=a
+#define UNLINK(n) assert((lnk & BIT(n))!=0); lnk = lnk & (255-BIT(n))
+#define UNLINKS(x,to) do :: x!=to -> UNLINK(x); x=nxt[x] :: x==to -> break od
+/* a private cell goes back to the free list: DEAD first if a failed grant left it HELD (change C).
+ * A cell whose state was not yet written in this life must NOT be made DEAD at its old life: it may
+ * be the FROZEN original of a lease that lives on as a copy (M_GIVESAME) */
+#ifdef M_GIVEHELD
+#define GIVE(n) PUT(n)
+#elif defined(M_GIVESAME)
+#define GIVE(n) st[n]=ST(LIFE(st[n]),DEAD,0,0); PUT(n)
+#else
+#define GIVE(n) if :: TAG(st[n])==HELD -> st[n]=ST(LIFE(st[n]),DEAD,0,0) :: else fi; PUT(n)
+#endif
+#ifdef M_GIVECOPY
+#define GIVEC(n) PUT(n)
+#else
+#define GIVEC(n) st[n]=ST(LIFE(st[n]),DEAD,0,0); PUT(n)
+#endif
+
+#define A_GRANT(n,d) assert(!live[k]); assert(tk>last[k]); live[k]=true; last[k]=tk; where[k]=n; gdl[k]=d; open[k]=open[k]|BIT(tk)
+#define A_LOST       assert(!(GLIVE(k) && last[k]==tk))
+/* the end of token t of key q is reported; w = waiters bit the reporter saw */
+#define REPX(q,t,w) assert((open[q]&BIT(t))!=0); open[q]=open[q]&(32767-BIT(t)); \
+   krl[q]=krl[q]&(32767-BIT(t)); krv[q]=krv[q]&(32767-BIT(t)); \
+   if :: (w)!=0 -> wt[q]=0; slp[q]=0 :: else -> assert(!(wt[q]!=0 && slp[q]==(t))) fi
+/* .. with the reason z of the KILLED word */
+#define REP(q,t,w,z) assert(((z)==KREL) == ((krl[q]&BIT(t))!=0)); assert(((z)==KREV) == ((krv[q]&BIT(t))!=0)); REPX(q,t,w)
+
+#define OH  1    /* release by handle */
+#define OR  2    /* renew by handle   */
+#define OA  4    /* abandon           */
+#define OS  8    /* afterwards release once more with the stale handle */
+#define OW  16   /* wait when held    */
+#define OM  32   /* role: grower      */
+#define OL  64   /* role: wheel       */
+#define OV  128  /* role: revoke key k (nacq times) */
+#define WLX C0; s=0; h=0; n=NIL; kn=NIL; ka=0; gk=0; gt=0; b=0; kf=0; kz=0; goto endwl
+#define ACQ 0
+#define REL 1
+#define REN 2
+#define REV 3
+#ifndef NREN
+#define NREN 1
+#endif
+#ifdef BOUND
+#define C0 cnt=0
+#define CNT(chk,on) cnt++; if :: cnt==NN -> cnt=0; goto chk :: else -> goto on fi
+#else
+#define C0 skip
+#define CNT(chk,on) goto on
+#endif
+
+/* n0,t0: a lease held at the start (cell, token; life 1), or NIL,0.  id: bit of this worker */
+proctype Worker(byte id; byte k; byte nacq; byte opts; byte n0; byte t0)
+{
+  short s, h, f, f0, f1;
+  byte c, b, n, pf, p, m, fc, hn, hl, tk, mode, nren, si, di, i, kn, ka, kf, kz, gk, gt, nw;
+  bool pref, sl, stl, fr;
+#ifdef BOUND
+  byte cnt;
+#endif
+
+  atomic {
+    p=NIL; hn=NIL; n=NIL; pf=NIL; fc=NIL; m=NIL; kn=NIL; c=0;
+    if
+    :: n0!=NIL -> hn=n0; hl=1; tk=t0; nren=NREN; goto choose
+    :: else -> goto next
+    fi
+  };
+next:
+  atomic {
+    C0; s=0; h=0; f=0; f0=0; f1=0; n=NIL; pf=NIL; fc=NIL; m=NIL; hn=NIL; hl=0; tk=0; mode=ACQ; nren=NREN;
+    kn=NIL; ka=0; kf=0; kz=0; gk=0; gt=0; fr=false; nw=0; i=0;
+    si=0; di=0; b=0; pref=false; sl=false; stl=false;
+    if
+#if NARR>1
+    :: (opts & OM)!=0 -> goto hl0
+#endif
+#ifdef EXP
+    :: (opts & OL)!=0 -> WLX
+#endif
+    :: (opts & OV)!=0 && nacq>0 -> nacq--; mode=REV; goto lh
+    :: (opts & (OM|OL))==0 && nacq==0 -> goto fin
+    :: (opts & (OM|OL|OV))==0 && nacq>0 -> nacq--; goto lh
+    fi
+  };
+choose: /* granted: what to do with the lease (local) */
+  atomic {
+    C0; s=0; h=0; f=0; n=NIL; pf=NIL; pref=false; sl=false; b=0; nw=0;
+    kn=NIL; ka=0; kf=0; kz=0; gk=0; gt=0;
+#ifdef MOVE
+    if
+    :: c!=cur -> c=cur
+    :: c>0 -> c=c-1
+    :: skip
+    fi;
+#endif
+    if
+    :: (opts & OH)!=0  -> mode=REL; RPB; goto hop
+    :: (opts & OR)!=0 && nren>0 -> nren--; mode=REN; goto rn
+    :: (opts & OA)!=0  -> goto next
+    :: (opts & (OH|OA))==0 && nren==0 -> goto next
+    fi
+  };
+
+#ifdef EXP
+/* ---------- the wheel (change C): any cell at any time ---------- */
+endwl:
+#ifdef NPW
+progresswl:
+#endif
+  atomic {
+#ifdef WFRZ
+#define WOK(x) ((TAG(st[x])==HELD && EXPD(st[x])) || TAG(st[x])==FROZEN)
+#else
+#define WOK(x) (TAG(st[x])==HELD && EXPD(st[x]))
+#endif
+    if
+    :: WOK(0) -> kn=0
+    :: WOK(1) -> kn=1
+#if NN>2
+    :: WOK(2) -> kn=2
+#endif
+#if NN>3
+    :: WOK(3) -> kn=3
+#endif
+#if NN>4
+    :: WOK(4) -> kn=4
+#endif
+#if NN>5
+    :: WOK(5) -> kn=5
+#endif
+    fi;
+    s=st[kn]; goto wl1
+  };
+wl1: atomic { gk=key[kn]; b=gk%SZ(c); ka=HB; goto wl2 };
+wl2:
+  atomic {
+    h=hd[ka]; n=NIL;
+#ifdef M_WNOLINK
+    goto wl5;
+#endif
+    if
+    :: FLG(h)==NORMAL && TAG(s)==HELD -> n=IDX(h); goto wl3
+    :: FLG(h)==NORMAL && TAG(s)!=HELD -> WLX
+#if NARR>1
+    :: FLG(h)==UNINIT -> goto mig
+#endif
+    :: FLG(h)==FRZ || FLG(h)==DONE -> goto wlr
+    fi
+  };
+wlr: atomic { assert(cur!=c); c=cur; WLX };
+wl3: /* find this very cell */
+  atomic {
+    if
+    :: n==NIL -> WLX    /* not found: later */
+    :: n==kn -> goto wl4
+    :: n!=NIL && n!=kn -> n=nxt[n]; CNT(wl3c,wl3)
+    fi
+  };
+#ifdef BOUND
+wl3c: atomic { if :: hd[ka]!=h -> WLX :: else -> goto wl3 fi };
+#endif
+wl4:
+  atomic {
+#ifndef M_WNORELOAD
+    if :: hd[ka]!=h -> goto wl2 :: else fi;
+#endif
+    goto wl5
+  };
+wl5: atomic { C0; gt=tok[kn]; n=NIL; h=0; kf=3; kz=KEXP; goto kl };
+#endif
+
+/* ---------- renew by handle (3, D, F) ---------- */
+rn:
+  atomic {
+    s=st[hn]; nw=clk;
+    if
+#ifndef M_HNOLIFE
+    :: LIFE(s)!=hl ->
+#ifdef M_LIFEEXP
+       A_LOST; goto next
+#else
+       s=0; goto lh
+#endif
+    :: LIFE(s)==hl -> goto rn1
+#else
+    :: true -> goto rn1
+#endif
+    fi
+  };
+rn1:
+  atomic {
+    if
+#ifndef M_HNOKEY
+    :: key[hn]!=k || tok[hn]!=tk -> s=0; goto lh
+#endif
+    :: else ->
+    if
+    :: GONE(s) -> A_LOST; goto next
+    :: TAG(s)==FROZEN ->
+#ifdef M_FROZENEXP
+       A_LOST; goto next
+#else
+       s=0; nw=0; goto lh
+#endif
+#ifdef EXP
+    :: TAG(s)==HELD && DL(s)<=nw -> b=k%SZ(c);
+#ifdef M_RNKILL
+       kn=hn; ka=HB; kf=2; kz=KEXP; gk=k; gt=tk; goto kl
+#else
+       goto rnb
+#endif
+    :: TAG(s)==HELD && DL(s)>nw -> goto rncas
+#else
+    :: TAG(s)==HELD -> goto rncas
+#endif
+    fi
+    fi
+  };
+#ifdef EXP
+rnb: /* the killer must know the cell's bucket: it is this one if it is NORMAL, else go by key */
+  atomic {
+    if
+    :: FLG(hd[HB])==NORMAL -> kn=hn; ka=HB; kf=2; kz=KEXP; gk=k; gt=tk; goto kl
+    :: else -> s=0; nw=0; goto lh
+    fi
+  };
+#endif
+rncas:
+  atomic {
+    if
+    :: st[hn]==s ->
+#ifdef EXP
+       if
+       :: nw=nw+1
+       :: nw<MAXT -> nw=nw+2
+       fi;
+#ifndef M_SHORTEN
+       nw=MAX(nw,DL(s));
+#endif
+#endif
+       assert(last[k]==tk && where[k]==hn && (live[k] || RPON));
+       st[hn]=ST(LIFE(s),HELD,WB(s),nw); gdl[k]=MAX(gdl[k],nw); goto choose
+    :: else -> goto rn
+    fi
+  };
+
+/* ---------- release by handle (2, D) ---------- */
+hop:
+#ifdef M_RSF
+  atomic { s=st[hn]; goto hop1 };
+hop1:
+  atomic { b=k%SZ(c); h=hd[HB]; goto hop3 };
+#else
+  atomic { b=k%SZ(c); h=hd[HB]; goto hop2 };
+#endif
+hop2:
+  atomic { s=st[hn]; goto hop3;
+hop3:
+    if
+#ifndef M_HNOLIFE
+    :: LIFE(s)!=hl ->
+#ifdef M_LIFEEXP
+       A_LOST; goto relend
+#else
+       s=0; h=0; goto lh
+#endif
+    :: LIFE(s)==hl -> goto hop4
+#else
+    :: true -> goto hop4
+#endif
+    fi
+  };
+hop4:
+  atomic {
+    if
+#ifndef M_HNOKEY
+    :: key[hn]!=k || tok[hn]!=tk -> s=0; h=0; goto lh
+#endif
+    :: else ->
+    if
+    :: GONE(s) -> A_LOST; goto relend
+    :: TAG(s)==FROZEN ->
+#ifdef M_FROZENEXP
+       A_LOST; goto relend
+#else
+       s=0; h=0; goto lh
+#endif
+#ifdef M_HANYFLAG
+    :: TAG(s)==HELD && IDX(h)!=hn -> goto hcas
+    :: TAG(s)==HELD && IDX(h)==hn -> goto hk0
+#else
+    :: TAG(s)==HELD && FLG(h)!=NORMAL -> s=0; h=0; goto lh
+    :: TAG(s)==HELD && FLG(h)==NORMAL && IDX(h)!=hn -> goto hcas
+    :: TAG(s)==HELD && FLG(h)==NORMAL && IDX(h)==hn -> goto hk0
+#endif
+    fi
+    fi
+  };
+hcas: /* not first: kill it, reason released (E) */
+  atomic {
+#ifdef M_RELPLAIN
+    if
+    :: st[hn]==s -> if :: live[k] && last[k]==tk && where[k]==hn -> live[k]=false :: else fi;
+       st[hn]=TOTAG(s,DEAD); REPX(k,tk,WB(s)); goto relend
+    :: else -> goto hop
+    fi
+#else
+    kn=hn; ka=HB; kf=4; kz=KREL; gk=k; gt=tk; h=0; goto kl
+#endif
+  };
+hk0: /* first: keep = first cell after it that is not gone */
+  atomic { C0; n=nxt[hn]; goto hk };
+hk:
+  atomic {
+    if
+    :: n==NIL -> goto rcas
+    :: n!=NIL ->
+       if
+       :: GONE(st[n]) -> goto hkn
+       :: else -> goto rcas
+       fi
+    fi
+  };
+hkn: atomic { n=nxt[n]; CNT(hkc,hk) };
+#ifdef BOUND
+hkc: atomic { if :: hd[HB]!=h -> n=NIL; goto hop :: else -> goto hk fi };
+#endif
+rcas: /* unlink = release */
+  atomic {
+    if
+    :: hd[HB]==h ->
+       assert(LIFE(st[hn])==gl[hn] && key[hn]==k && tok[hn]==tk);
+       if
+       :: TAG(st[hn])==HELD -> assert(live[k] && last[k]==tk && where[k]==hn); live[k]=false
+       :: else
+       fi;
+       hd[HB]=HW(CTR(h),n,NORMAL); pf=n; n=hn; UNLINKS(n,pf); h=0; n=NIL; goto rre
+    :: else -> n=NIL; goto hop
+    fi
+  };
+rre: /* re-load the state (waiters bit); report "released" whatever the state says */
+  atomic {
+#ifndef M_NORE
+    s=st[hn];
+#endif
+    REPX(k,tk,WB(s)); goto rst
+  };
+rst: /* plain store DEAD, then free */
+  atomic { st[hn]=ST(hl,DEAD,0,0); n=nxt[hn]; PUT(hn); s=0; goto skp };
+relend:
+  atomic {
+    s=0; h=0; n=NIL; RPE;
+    if
+    :: (opts & OS)!=0 && !stl -> stl=true; mode=REL; RPB; goto hop
+    :: (opts & OS)==0 || stl -> goto next
+    fi
+  };
+
+/* ---------- give back the unlinked cells n .. pf (exclusive): finish the KILLED ones (6) ---------- */
+skp:
+  atomic {
+    do
+    :: n==pf -> break
+#ifdef M_SNOREP
+    :: n!=pf && KILLED(st[n]) -> st[n]=TOTAG(st[n],DEAD)
+#else
+    :: n!=pf && KILLED(st[n]) -> goto skc
+#endif
+    :: n!=pf && !KILLED(st[n]) ->
+#if defined(FRDEAD)   /* optional: whoever frees a FROZEN original makes it DEAD at the NEXT life */
+       if :: TAG(st[n])==FROZEN -> st[n]=ST(LIFE(st[n])+1,DEAD,0,0) :: else fi;
+#elif defined(M_FRSAME)
+       if :: TAG(st[n])==FROZEN -> st[n]=ST(LIFE(st[n]),DEAD,0,0) :: else fi;
+#endif
+       PUT(n); n=nxt[n]
+    od;
+    n=NIL; pf=NIL;
+    if
+#if NARR>1
+    :: fr -> fr=false; goto tnx
+#endif
+    :: !fr && kf!=0 -> goto kdone
+    :: !fr && kf==0 && mode==ACQ -> goto choose
+    :: !fr && kf==0 && mode==REL -> goto relend
+    fi
+  };
+skc:
+  atomic {
+    if
+    :: KILLED(st[n]) ->
+#ifdef M_REASON
+       REP(key[n],tok[n],WB(st[n]),KEXP);
+#else
+       REP(key[n],tok[n],WB(st[n]),TAG(st[n]));
+#endif
+       st[n]=TOTAG(st[n],DEAD)
+    :: else
+    fi;
+    goto skp
+  };
+
+/* ---------- kill cell kn whose state was s (4), in bucket ka, reason kz; gk,gt its key and token ---------- */
+kl:
+  atomic {
+    if
+#ifdef M_WNOLIFE
+    :: st[kn]==s || (kf==3 && TAG(st[kn])==HELD) -> s=st[kn];
+#else
+    :: st[kn]==s ->
+#endif
+       assert(gl[kn]==LIFE(s));              /* only a life that was linked is ever killed */
+       assert(key[kn]==gk && tok[kn]==gt);
+       assert(kz!=KEXP || !(GLIVE(gk) && where[gk]==kn && last[gk]==gt));
+       if :: live[gk] && where[gk]==kn && last[gk]==gt -> live[gk]=false :: else fi;
+       if :: kz==KREL && (open[gk]&BIT(gt))!=0 -> krl[gk]=krl[gk]|BIT(gt)
+          :: kz==KREV && (open[gk]&BIT(gt))!=0 -> krv[gk]=krv[gk]|BIT(gt)
+          :: else fi;
+       s=TOTAG(s,kz); st[kn]=s;
+#ifdef M_NOREACH
+       goto ke
+#else
+       goto kc
+#endif
+    :: else -> if :: kf==4 -> kf=0; kz=0; kn=NIL; ka=0; gk=0; gt=0; goto hop :: else -> goto kdone fi
+    fi
+  };
+/* ---------- finish a kill (5) ---------- */
+kc:
+  atomic { C0; n=NIL; h=hd[ka]; goto kc2 };
+kc2:
+  atomic {
+    assert(FLG(h)!=UNINIT);
+    if
+    :: st[kn]!=s -> goto kdone
+    :: st[kn]==s ->
+       if
+       :: FLG(h)==DONE -> goto kdone
+#ifndef M_NOKUNL
+       :: FLG(h)==NORMAL && IDX(h)==kn -> goto ku0
+       :: (FLG(h)==NORMAL && IDX(h)!=kn) || FLG(h)==FRZ -> n=IDX(h); goto kw
+#else
+       :: FLG(h)==NORMAL || FLG(h)==FRZ -> n=IDX(h); goto kw
+#endif
+       fi
+    fi
+  };
+kw:
+  atomic {
+    if
+    :: n==NIL || n==kn -> goto kchk
+    :: n!=NIL && n!=kn -> n=nxt[n]; CNT(kchk0,kw)
+    fi
+  };
+#ifdef BOUND
+kchk0: atomic { if :: hd[ka]!=h -> goto kc :: else -> goto kw fi };
+#endif
+kchk:
+  atomic {
+    if
+    :: hd[ka]!=h -> goto kc
+    :: hd[ka]==h ->
+       if
+       :: n==kn -> goto ke
+       :: n!=kn -> goto kdone
+       fi
+    fi
+  };
+ke:
+  atomic {
+    if
+    :: st[kn]==s -> st[kn]=TOTAG(s,DEAD); REP(gk,gt,WB(s),TAG(s))
+    :: else
+    fi;
+    goto kdone
+  };
+ku0: atomic { C0; n=nxt[kn]; goto ku };
+ku:
+  atomic {
+    if
+    :: n==NIL -> goto kucas
+    :: n!=NIL ->
+       if
+       :: GONE(st[n]) -> goto kun
+       :: else -> goto kucas
+       fi
+    fi
+  };
+kun: atomic { n=nxt[n]; CNT(kuc,ku) };
+#ifdef BOUND
+kuc: atomic { if :: hd[ka]!=h -> goto kc :: else -> goto ku fi };
+#endif
+kucas:
+  atomic {
+    if
+    :: hd[ka]==h -> hd[ka]=HW(CTR(h),n,NORMAL); pf=n; n=kn; UNLINKS(n,pf); n=NIL; h=0; goto kus
+    :: else -> goto kc
+    fi
+  };
+kus:
+  atomic {
+    assert(st[kn]==s); REP(gk,gt,WB(s),TAG(s));
+    st[kn]=TOTAG(s,DEAD); n=nxt[kn]; PUT(kn); goto skp
+  };
+kdone:
+  atomic {
+    h=0; n=NIL; pf=NIL; kn=NIL; ka=0; gk=0; gt=0; kz=0;
+    if
+    :: kf==1 && mode==ACQ -> kf=0; s=0; goto lh
+    :: kf==1 && mode==REV -> kf=0; s=0; goto lh    /* look again: ends when not found */
+    :: kf==2 -> kf=0; goto rn
+#ifdef EXP
+    :: kf==3 -> WLX
+#endif
+    :: kf==4 -> kf=0; s=0; goto relend
+    fi
+  };
+
+/* ---------- acquire, by-key search, revoke ---------- */
+again: /* FROZEN or DONE met: the only place where a worker reads `current` (A) */
+  atomic { s=0; h=0; n=NIL; pf=NIL; pref=false; sl=false;
+#ifndef M_NOREFRESH
+    c=cur;
+#endif
+    goto lh };
+lh:
+  atomic {
+    C0; s=0; n=NIL; pf=NIL; pref=false; sl=false;
+    if   /* the private cell is taken BEFORE the bucket word is loaded (1) */
+    :: mode==ACQ && p==NIL ->
+       if
+       POPANY(p)
+       :: pool==0 -> goto next
+       fi
+    :: else
+    fi;
+    b = k % SZ(c); h = hd[HB];
+    if
+#if NARR>1
+#ifdef M_UNINITEMPTY
+    :: FLG(h)==UNINIT -> n=NIL; pf=NIL; goto nx
+#else
+    :: FLG(h)==UNINIT -> goto mig
+#endif
+#ifdef M_DONEEMPTY
+    :: FLG(h)==DONE -> n=NIL; pf=NIL; goto nx
+    :: FLG(h)==FRZ -> goto again
+#else
+    :: FLG(h)==FRZ || FLG(h)==DONE -> assert(cur!=c); goto again
+#endif
+#endif
+    :: FLG(h)==NORMAL -> n=IDX(h); pf=n; pref=true; goto nx
+    fi
+  };
+nx: /* examine cell n: state FIRST */
+  atomic {
+    if
+    :: n==NIL && mode==ACQ ->
+       assert((lnk & BIT(p))==0);
+       tk = CTR(h)+1; assert(tk<15); key[p]=k;
+#ifdef FINE
+       goto wt1
+#else
+       tok[p]=tk; nxt[p]=pf; goto ws
+#endif
+    :: n==NIL && mode!=ACQ -> goto lostchk
+    :: n!=NIL ->
+       s=st[n];
+       if
+       :: TAG(s)==FROZEN -> goto again
+       :: GONE(s) -> goto ldnext
+       :: TAG(s)==HELD -> sl = (mode==ACQ && GLIVE(k)); goto ldkey
+       fi
+    fi
+  };
+ldkey:
+  atomic {
+    if
+    :: key[n]!=k -> pref=false; goto ldnext
+    :: key[n]==k && (mode==REL || mode==REN) -> goto ldtok
+    :: key[n]==k && mode==REV -> kz=KREV; goto kre
+    :: key[n]==k && mode==ACQ && EXPD(s) -> kz=KEXP; goto kre
+    :: key[n]==k && mode==ACQ && !EXPD(s) ->
+       if
+       :: (opts & OW)!=0 -> goto wreg
+       :: else -> goto heldchk
+       fi
+    fi
+  };
+kre: /* is the cell really linked with this state? then kill it */
+  atomic {
+#ifndef M_NOKRE
+    if :: hd[HB]!=h -> kz=0; goto lh :: else fi;
+#endif
+    kn=n; ka=HB; kf=1; n=NIL; pf=NIL; pref=false; goto krt
+  };
+krt: atomic { C0; gk=key[kn]; gt=tok[kn]; goto kl };
+heldchk:
+  atomic {
+    if
+#ifdef M_NOHELDCHK
+    :: true ->
+#else
+    :: hd[HB]==h ->
+#endif
+       assert(sl);
+       if :: p!=NIL -> GIVE(p); p=NIL :: else fi;
+       goto next
+#ifndef M_NOHELDCHK
+    :: else -> goto lh
+#endif
+    fi
+  };
+
+/* ---------- waiting (8) ---------- */
+wreg: atomic { wt[k]=wt[k]|id; goto wcas };
+wcas:
+  atomic {
+    if
+    :: st[n]==s -> s=ST(LIFE(s),TAG(s),1,DL(s)); st[n]=s; goto wchk
+    :: else -> wt[k]=wt[k]&(255-id); goto nx
+    fi
+  };
+wchk:
+  atomic {
+    if
+#ifdef M_NOWCHK
+    :: true ->
+#else
+    :: hd[HB]!=h -> wt[k]=wt[k]&(255-id); goto lh
+    :: hd[HB]==h ->
+#endif
+       if
+       :: (wt[k]&id)!=0 -> assert((open[k]&BIT(tok[n]))!=0); slp[k]=tok[n]
+       :: else
+       fi;
+       if :: p!=NIL -> GIVE(p); p=NIL :: else fi;
+       s=0; h=0; n=NIL; pf=NIL; pref=false; sl=false; tk=0; b=0; goto endslp
+    fi
+  };
+endslp: /* a valid end only while the lease is open (Mon) */
+  atomic { (wt[k]&id)==0 -> goto lh };
+
+ldtok:
+  atomic {
+    if
+    :: tok[n]!=tk -> pref=false; goto ldnext
+    :: tok[n]==tk -> goto bkchk
+    fi
+  };
+bkchk: /* by key: found; a fresh handle */
+  atomic {
+#ifndef M_NOBK
+    if :: hd[HB]!=h -> goto lh :: else fi;
+#endif
+    hn=n; hl=LIFE(s); n=NIL; pf=NIL; s=0; h=0; pref=false;
+    if
+    :: mode==REL -> goto hop
+    :: mode==REN -> goto rn
+    fi
+  };
+lostchk:
+  atomic {
+    if
+    :: hd[HB]==h ->
+       if
+       :: mode==REV -> goto next
+       :: mode==REL -> A_LOST; goto relend
+       :: mode==REN -> A_LOST; goto next
+       fi
+    :: else -> goto lh
+    fi
+  };
+ldnext:
+  atomic {
+    n=nxt[n]; s=0; sl=false;
+    if :: pref -> pf=n :: else fi;
+    CNT(wchkb,nx)
+  };
+#ifdef BOUND
+wchkb: atomic { if :: hd[HB]!=h -> goto lh :: else -> goto nx fi };
+#endif
+#ifdef FINE
+wt1: atomic { tok[p]=tk; goto wt2 };
+wt2: atomic { nxt[p]=pf; goto ws };
+#endif
+ws: /* the state of the private cell: next life */
+  atomic {
+    n=NIL; hn=p; s=NEWDL; sl=false;
+#ifdef M_NOBUMP
+    hl=MAX(LIFE(st[p]),1);
+#else
+    hl=LIFE(st[p])+1;
+#endif
+    st[p]=ST(hl,HELD,0,s); goto hcasg
+  };
+hcasg: /* link: the grant */
+  atomic {
+    if
+    :: hd[HB]==h ->
+       A_GRANT(p,s); LINK(p,HB); hd[HB]=HW(tk,p,NORMAL); p=NIL; s=0;
+       n=IDX(h);
+#if defined(M_DONEEMPTY) || defined(M_UNINITEMPTY)
+       if :: FLG(h)!=NORMAL -> n=pf :: else fi;
+#endif
+       fc=n; UNLINKS(n,pf); n=fc; fc=NIL; h=0; pref=false; b=0; goto skp
+    :: else -> tk=0; hl=0; hn=NIL; goto lh
+    fi
+  };
+
+#if NARR>1
+/* ---------- grower ---------- */
+hl0:
+  atomic { s=0; h=0; f=0; f0=0; f1=0; n=NIL; fc=NIL; m=NIL; si=0; di=0; b=0; i=0; c=cur; goto hl1 };
+hl1:
+  atomic {
+    if
+#ifdef M_PUBEARLY
+    :: c+1<NARR -> goto hpub
+#endif
+    :: par[c] -> goto hb
+    :: !par[c] && c+1<NARR -> goto hpub
+    :: !par[c] && c+1==NARR -> goto fin
+    fi
+  };
+hpub: /* publish a brand-new array whose parent is c */
+  atomic {
+    if
+    :: cur==c -> cur=c+1
+    :: else
+    fi;
+    goto hl0
+  };
+hb:
+  atomic {
+    if
+    :: b==SZ(c) -> b=0; goto hfin
+    :: b<SZ(c) -> h=hd[HB];
+       if
+       :: FLG(h)==UNINIT -> goto mig
+       :: else -> h=0; i=0; goto tt
+       fi
+    fi
+  };
+hfin: /* all parents DONE? */
+  atomic {
+    if
+#ifdef M_PARNONE
+    :: b==1 -> goto hpar
+    :: b<1 ->
+#else
+    :: b==SZ(c-1) -> goto hpar
+    :: b<SZ(c-1) ->
+#endif
+       if
+       :: FLG(hd[HI(c-1,b)])==DONE -> b++; goto hfin
+       :: else -> goto hl0
+       fi
+    fi
+  };
+hpar: atomic { par[c]=false; goto hl0 };
+
+/* ---------- migrate bucket b of array c (9, 10, A, B); its word was UNINIT ---------- */
+mig:
+  atomic {
+    C0; di=HB; i=0; f0=0; f1=0; n=NIL; h=0; s=0; kn=NIL; ka=0; gk=0;
+    if
+    :: !par[c] -> assert(FLG(hd[di])!=UNINIT); goto ret
+    :: else -> goto mgf
+    fi
+  };
+mgf: /* freeze parent i */
+  atomic {
+    si=HI(c-1,(b+i*SZ(c))%SZ(c-1)); f=hd[si];
+#ifdef M_ONEFRZ
+    if :: i==1 && FLG(f)==NORMAL -> goto mgn :: else fi;
+#endif
+#ifdef M_PUBEARLY
+    if :: FLG(f)==UNINIT -> goto mgc :: else fi;
+#else
+    assert(FLG(f)!=UNINIT);
+#endif
+    if
+    :: FLG(f)==NORMAL -> goto mgc
+    :: FLG(f)==FRZ -> n=IDX(f); goto m3
+    :: FLG(f)==DONE -> goto ret
+    :: else
+    fi
+  };
+mgc:
+  atomic {
+    if
+    :: hd[si]==f -> f=TOFLG(f,FRZ); hd[si]=f; n=IDX(f); goto m3
+    :: else -> goto mgf
+    fi
+  };
+m3: /* freeze the held cells of the chain */
+  atomic {
+    if
+    :: n==NIL -> goto mgn
+    :: n!=NIL -> s=st[n];
+       if
+#ifndef M_NOCELLFRZ
+       :: TAG(s)==HELD -> goto m3h
+#else
+       :: TAG(s)==HELD -> s=0; goto m3n
+#endif
+       :: TAG(s)!=HELD -> s=0; goto m3n
+       fi
+    fi
+  };
+m3h:
+  atomic {
+#ifndef M_NOFRZCHK
+    if :: hd[si]!=f -> goto ret :: else fi;
+#endif
+    goto m3c
+  };
+m3c:
+  atomic {
+    if
+    :: st[n]==s -> assert((lnk&BIT(n))!=0 && gh[n]==si && gl[n]==LIFE(s)); st[n]=TOTAG(s,FROZEN); s=0; goto m3n
+    :: else -> goto m3
+    fi
+  };
+m3n: atomic { n=nxt[n]; CNT(m3w,m3) };
+#ifdef BOUND
+m3w: atomic { if :: hd[si]!=f -> goto ret :: else -> goto m3 fi };
+#endif
+mgn: /* next parent, or copy (local) */
+  atomic {
+    C0; s=0;
+    if :: i==0 -> f0=f :: else -> f1=f fi;
+    i++; fc=NIL;
+    if
+    :: i<NPAR(c) -> goto mgf
+    :: else -> i=0; f=0; n=IDX(f0); goto m5
+    fi
+  };
+m5: /* private copies of the frozen cells */
+  atomic {
+    if
+    :: n==NIL -> C0; m=NIL; s=0; i++;
+       if
+#ifndef M_COPYONE
+       :: i<NPAR(c) -> n=IDX(f1); if :: n==NIL -> i=0; goto m6 :: else -> goto m5 fi
+#endif
+       :: else -> i=0; goto m6
+       fi
+    :: n!=NIL -> s=st[n];
+       if
+       :: TAG(s)==FROZEN -> goto m5k
+#if defined(M_ONEFRZ) || defined(M_NOCELLFRZ)
+       :: TAG(s)==HELD -> goto m5k
+#endif
+#ifdef M_COPYKILLED
+       :: KILLED(s) -> goto m5k
+#endif
+       :: else -> s=0; goto m5n
+       fi
+    fi
+  };
+m5k:
+  atomic {
+    if
+    :: (key[n]%SZ(c))!=b -> s=0; goto m5n
+    :: else -> goto m5t
+    fi
+  };
+m5t:
+  atomic {
+    if
+    POPANY(m)
+    :: pool==0 -> goto nomem
+    fi;
+    assert((lnk & BIT(m))==0);
+    key[m]=key[n]; tok[m]=tok[n]; nxt[m]=fc; fc=m; goto m5w
+  };
+m5w:
+  atomic { st[m]=ST(LIFE(st[m])+1,HELD,WB(s),DL(s)); s=0; m=NIL; goto m5n };
+m5n: atomic { n=nxt[n]; CNT(m5x,m5) };
+#ifdef BOUND
+m5x: atomic { if :: FLG(hd[di])!=UNINIT -> goto m6l :: else -> goto m5 fi };
+#endif
+nomem:
+  atomic {
+    do
+    :: fc!=NIL -> m=nxt[fc]; GIVEC(fc); fc=m
+    :: fc==NIL -> break
+    od;
+    m=NIL; s=0; f=0; f0=0; f1=0; h=0; n=NIL; goto fin   /* (model bound only) */
+  };
+m6: /* publish: UNINIT -> version above every parent's */
+  atomic {
+    if
+    :: FLG(hd[di])==UNINIT ->
+#ifdef M_CHILDVER
+       hd[di]=HW(1,fc,NORMAL);
+#elif defined(M_SAMEVER)
+       hd[di]=HW(MAX(CTR(f0),CTR(f1)),fc,NORMAL);
+#elif defined(M_ONEVER)
+       hd[di]=HW(CTR(f0)+1,fc,NORMAL);
+#else
+       hd[di]=HW(MAX(CTR(f0),CTR(f1))+1,fc,NORMAL);
+#endif
+       m=fc;
+       do
+       :: m!=NIL -> LINK(m,di); where[key[m]]=m; m=nxt[m]
+       :: m==NIL -> break
+       od;
+       fc=NIL; m=NIL; f0=0; f1=0; i=0; goto tt
+    :: else -> goto m6l
+    fi;
+m6l:
+    do
+    :: fc!=NIL -> m=nxt[fc]; GIVEC(fc); fc=m
+    :: fc==NIL -> break
+    od;
+    m=NIL; goto ret
+  };
+/* ---------- retire the parents of the standing bucket b of array c ---------- */
+tt:
+  atomic {
+    if
+    :: c==0 || i==NPAR(c) -> i=0; f=0; si=0; di=0; goto tend
+    :: else -> si=HI(c-1,(b+i*SZ(c))%SZ(c-1)); f=hd[si];
+       if
+       :: FLG(f)==FRZ -> goto tt2
+       :: else -> goto tnx
+       fi
+    fi
+  };
+tt2: /* growth: does the other child stand? */
+  atomic {
+#ifndef M_DONEEARLY
+    if
+    :: SZ(c)>SZ(c-1) && FLG(hd[HI(c,(b+SZ(c-1))%SZ(c))])==UNINIT -> goto tnx
+    :: else -> goto tt3
+    fi
+#else
+    goto tt3
+#endif
+  };
+tt3: /* the winner of FROZEN -> DONE frees the old chain */
+  atomic {
+    if
+#ifdef M_DONESTORE
+    :: true -> hd[si]=TOFLG(f,DONE);
+       n=IDX(f); pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp
+#elif defined(M_FREEPUB)
+    :: hd[si]==f ->   /* frees at publication, the parent stays FROZEN */
+       if
+       :: n=IDX(f); n!=NIL && (lnk&BIT(n))!=0 && gh[n]==si -> pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp
+       :: else -> n=NIL; goto tnx
+       fi
+#else
+    :: hd[si]==f -> hd[si]=TOFLG(f,DONE);
+       n=IDX(f); pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp
+#endif
+#ifndef M_DONESTORE
+    :: else -> goto tnx
+#endif
+    fi
+  };
+tnx: atomic { i++; f=0; goto tt };
+tend:
+  atomic {
+    if
+    :: (opts & OM)!=0 -> b++; goto hb
+#ifdef EXP
+    :: (opts & OL)!=0 -> WLX
+#endif
+    :: else -> goto lh
+    fi
+  };
+ret: /* look at the bucket again */
+  atomic {
+    C0; s=0; f=0; f0=0; f1=0; h=0; n=NIL; si=0; di=0; fc=NIL; m=NIL; i=0;
+    if
+    :: (opts & OM)!=0 -> goto hb
+#ifdef EXP
+    :: (opts & OL)!=0 -> WLX
+#endif
+    :: else -> goto lh
+    fi
+  };
+#endif
+
+fin:
+  atomic { c=0; if :: p!=NIL -> GIVE(p); p=NIL :: else fi }
+}
+
+#ifdef EXP
+proctype Clock() { do :: atomic { clk<MAXT -> clk++ } :: clk==MAXT -> break od }
+#endif
+
+/* at rest: every grant is live or reported once; every live lease is found by key from the newest
+ * array; no cell lost; nobody sleeps on an ended lease */
+proctype Mon()
+{
+  byte q, x, a;
+  bool fnd;
+endm:
+  atomic {
+    timeout ->
+    q=0;
+    do
+    :: q<NK ->
+       assert(open[q] == (live[q] -> BIT(last[q]) : 0));
+       assert(wt[q]==0 || (open[q]&BIT(slp[q]))!=0);
+       if
+       :: live[q] ->
+          a=HI(cur,q%SZ(cur));
+#if NARR>1
+          if :: FLG(hd[a])==UNINIT -> assert(par[cur]); a=gh[where[q]]; assert(a/MB==cur-1) :: else -> assert(FLG(hd[a])==NORMAL) fi;
+#endif
+          x=IDX(hd[a]); fnd=false;
+          do
+          :: x==NIL -> break
+          :: x!=NIL && x==where[q] -> fnd=true; break
+          :: x!=NIL && x!=where[q] -> x=nxt[x]
+          od;
+          assert(fnd); assert(key[x]==q && tok[x]==last[q]);
+          assert(TAG(st[x])==HELD || (TAG(st[x])==FROZEN && FLG(hd[a])==FRZ))
+       :: else
+       fi;
+       q++
+    :: q==NK -> break
+    od;
+    assert((pool|lnk)==BIT(NN)-1)
+  }
+}
+/* a holder of key k1, token t1 in cell n1 of bucket index a1, deadline d1 (set up before the processes start) */
+#define PRED(n1,k1,t1,nx1,a1,d1) st[n1]=ST(1,HELD,0,d1); key[n1]=k1; tok[n1]=t1; nxt[n1]=nx1; gl[n1]=1; gh[n1]=a1; lnk=lnk|BIT(n1); pool=pool&(255-BIT(n1)); live[k1]=true; last[k1]=t1; where[k1]=n1; gdl[k1]=d1; open[k1]=open[k1]|BIT(t1)
+#define PRE(n1,k1,t1,nx1,a1) PRED(n1,k1,t1,nx1,a1,NEWDL)
+#define PREDEAD(n1,k1,t1,nx1,a1) st[n1]=ST(1,DEAD,0,0); key[n1]=k1; tok[n1]=t1; nxt[n1]=nx1; gl[n1]=1; gh[n1]=a1; lnk=lnk|BIT(n1); pool=pool&(255-BIT(n1)); last[k1]=MAX(last[k1],t1)
+#define SETUP \
+    pool=BIT(NN)-1; lnk=0; clk=0; cur=0; \
+    b=0; do :: b<NARR*MB -> hd[b]=HW(0,NIL,UNINIT); b++ :: b==NARR*MB -> break od; \
+    b=0; do :: b<SZ(0) -> hd[b]=HW(0,NIL,NORMAL); b++ :: b==SZ(0) -> break od; \
+    b=1; do :: b<NARR -> par[b]=true; b++ :: b>=NARR -> break od; \
+    b=0; do :: b<NN -> nxt[b]=NIL; b++ :: b==NN -> break od; \
+    b=0; do :: b<NK -> where[b]=NIL; b++ :: b==NK -> break od; b=0; run Mon()
