@@ -5,15 +5,16 @@
 
 use std::sync::{OnceLock, Weak};
 use std::thread::Thread;
+use std::time::Duration;
 
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Home};
-use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering, fence_after_rmw};
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
 use crate::table::{
     Ask, Contents, Counters, Ended, Found, Granted, Handle, Layout, Local, Look, Moved, Name,
     NotFound, Refused, Table, Unrenewed, Wide,
 };
-use crate::timeline::Timeline;
+use crate::timeline::{BadTtl, Timeline};
 use crate::token::FencingToken;
 use crate::wheel::{Cells, Wheel};
 
@@ -68,9 +69,20 @@ impl Totals {
     }
 }
 
+/// A lease that was granted, with all that its guard needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acquired {
+    pub(crate) handle: Handle,
+    pub(crate) token: u64,
+    pub(crate) hash: u64,
+    /// In ticks.
+    pub(crate) deadline: u64,
+}
+
 /// Why a grant was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
+    Ttl(BadTtl),
     Held {
         owner: u64,
         token: u64,
@@ -127,16 +139,16 @@ impl<L: Layout> Home for Engine<L> {
         self.id
     }
 
-    fn open(&self) -> Box<Local> {
+    fn open(&self) -> Local {
         let counters = Arc::new(Counters::default());
         self.registry.lock().threads.push(Arc::clone(&counters));
-        Box::new(self.table.local(counters))
+        self.table.local(counters)
     }
 
-    fn close(&self, mut local: Box<Local>) {
-        self.chores(&mut local);
-        while self.table.spill(&mut local) {}
-        self.account(&mut local, 0);
+    fn close(&self, local: &mut Local) {
+        self.chores(local);
+        while self.table.spill(local) {}
+        self.account(local, 0);
         let mut registry = self.registry.lock();
         registry.ended.add(&local.counters);
         registry
@@ -198,18 +210,18 @@ impl<L: Layout> Engine<L> {
     /// The same, if `reserved` leases have been counted in advance.
     #[inline]
     fn with_reserved<R>(&self, now: u64, reserved: i64, f: impl FnOnce(&mut Local) -> R) -> R {
-        let tick = self.time.tick_of(now);
-        locals::with(self, |local| {
-            local.now = tick;
-            let result = f(local);
-            if local.has_chores() {
-                self.chores(local);
-            }
-            if self.capacity.is_some() {
-                self.account(local, reserved);
-            }
-            result
-        })
+        let mut entry = locals::take(self);
+        let local = &mut entry.local;
+        local.now = self.time.tick_of(now);
+        let result = f(local);
+        if local.has_chores() {
+            self.chores(local);
+        }
+        if self.capacity.is_some() {
+            self.account(local, reserved);
+        }
+        locals::put(entry);
+        result
     }
 
     /// Brings the limited number of leases up to date with the thread's counter.
@@ -222,23 +234,85 @@ impl<L: Layout> Engine<L> {
         }
     }
 
-    /// Grants a lease, at the reading `now`.
-    #[inline]
-    pub(crate) fn grant(&self, ask: &Ask, now: u64) -> Result<Granted, Denied> {
-        if self.capacity.is_some() {
-            return self.grant_within_capacity(ask, now);
-        }
-        match self.grant_reserved(ask, now, 0) {
-            Ok(granted) => Ok(granted),
-            Err(refused) => self.grant_again(refused, ask, now),
-        }
+    /// Grants a lease of `ttl` from now.
+    #[inline(always)]
+    pub(crate) fn grant(
+        &self,
+        key: Key,
+        owner: u64,
+        ttl: Duration,
+        at_least: u64,
+    ) -> Result<Acquired, Denied> {
+        let now = self.time.now();
+        let hash = self.table.hash(key);
+        let mut entry = locals::take(self);
+        let local = &mut entry.local;
+        let granted = match self.time.deadline_again(&mut local.converted, now, ttl) {
+            Ok(deadline) if self.capacity.is_none() => {
+                let ask = Ask {
+                    key,
+                    hash,
+                    owner,
+                    deadline,
+                    at_least,
+                };
+                self.table
+                    .grant_fast(local, &ask)
+                    .map(|granted| (granted, deadline))
+            }
+            _ => None,
+        };
+        locals::put(entry);
+        let Some((granted, deadline)) = granted else {
+            return self.grant_slow(key, owner, ttl, at_least, now);
+        };
+        self.watch(granted.handle.cell(), granted.wheel, deadline);
+        Ok(Acquired {
+            handle: granted.handle,
+            token: granted.token,
+            hash,
+            deadline,
+        })
     }
 
-    #[inline]
+    #[cold]
+    #[inline(never)]
+    fn grant_slow(
+        &self,
+        key: Key,
+        owner: u64,
+        ttl: Duration,
+        at_least: u64,
+        now: u64,
+    ) -> Result<Acquired, Denied> {
+        let deadline = self.time.deadline(now, ttl).map_err(Denied::Ttl)?;
+        let ask = Ask {
+            key,
+            hash: self.table.hash(key),
+            owner,
+            deadline,
+            at_least,
+        };
+        let granted = if self.capacity.is_some() {
+            self.grant_within_capacity(&ask, now)?
+        } else {
+            match self.grant_reserved(&ask, now, 0) {
+                Ok(granted) => granted,
+                Err(refused) => self.grant_again(refused, &ask, now)?,
+            }
+        };
+        Ok(Acquired {
+            handle: granted.handle,
+            token: granted.token,
+            hash: ask.hash,
+            deadline,
+        })
+    }
+
     fn grant_reserved(&self, ask: &Ask, now: u64, reserved: i64) -> Result<Granted, Refused> {
         self.with_reserved(now, reserved, |local| {
             let granted = self.table.grant(local, ask)?;
-            self.watch(granted.handle.cell, ask.deadline);
+            self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
             Ok(granted)
         })
     }
@@ -285,12 +359,10 @@ impl<L: Layout> Engine<L> {
         Err(Denied::of(Refused::NoCell, capacity.max as usize))
     }
 
-    /// Makes sure that the wheel looks at a published cell by its deadline.
+    /// Makes sure that the wheel looks at a published cell by its deadline; `word` is its wheel word,
+    /// loaded since.
     #[inline]
-    fn watch(&self, cell: u32, deadline: u64) {
-        // Partner: the wheel's store of this word and fence, then look at the state (`wheel`).
-        fence_after_rmw();
-        let word = self.table.cell(cell).wheel().load(Ordering::Acquire);
+    fn watch(&self, cell: u32, word: u64, deadline: u64) {
         if !Wheel::covers(word, deadline) {
             self.register(cell, deadline);
         }
@@ -307,7 +379,7 @@ impl<L: Layout> Engine<L> {
     fn chores(&self, local: &mut Local) {
         while local.has_chores() {
             for Moved { cell, deadline } in std::mem::take(&mut local.moved) {
-                self.watch(cell, deadline);
+                self.watch(cell, self.table.cell(cell).wheel_word(), deadline);
             }
             if std::mem::take(&mut local.spilled) {
                 self.table.keep_sized(local);
@@ -318,15 +390,18 @@ impl<L: Layout> Engine<L> {
         }
     }
 
+    /// Renews through a handle, if the lease stands where it points: needs nothing of the thread's.
+    /// Otherwise [`renew_by_key`](Self::renew_by_key) tells.
     #[inline]
-    pub(crate) fn renew(
+    pub(crate) fn renew_fast(
         &self,
         handle: Handle,
         name: &Name,
         deadline: u64,
         now: u64,
-    ) -> Result<(u64, Handle), Unrenewed> {
-        self.with(now, |local| self.table.renew(local, handle, name, deadline))
+    ) -> Option<u64> {
+        let now = self.time.tick_of(now);
+        self.table.renew_fast(handle, name, deadline, now)
     }
 
     pub(crate) fn renew_by_key(
@@ -338,8 +413,26 @@ impl<L: Layout> Engine<L> {
         self.with(now, |local| self.table.renew_by_key(local, name, deadline))
     }
 
-    #[inline]
-    pub(crate) fn release(&self, handle: Handle, name: &Name, now: u64) -> Result<(), Ended> {
+    /// Releases through a handle.
+    #[inline(always)]
+    pub(crate) fn release(&self, handle: Handle, name: &Name) -> Result<(), Ended> {
+        let now = self.time.now();
+        if self.capacity.is_none() {
+            let mut entry = locals::take(self);
+            let local = &mut entry.local;
+            local.now = self.time.tick_again(&mut local.converted, now);
+            let released = self.table.release_fast(local, handle, name);
+            locals::put(entry);
+            if released {
+                return Ok(());
+            }
+        }
+        self.release_slow(handle, name, now)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_slow(&self, handle: Handle, name: &Name, now: u64) -> Result<(), Ended> {
         self.with(now, |local| self.table.release(local, handle, name))
     }
 

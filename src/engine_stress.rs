@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Denied, Engine, Options};
+use crate::engine::{Acquired, Denied, Engine, Options};
 use crate::key::HashSeed;
-use crate::table::{Ask, Narrow};
+use crate::table::{Name, Narrow};
 use crate::timeline::Timeline;
 use crate::{Key, ManualClock};
 
@@ -56,24 +56,19 @@ struct World {
 }
 
 impl World {
-    fn ask(&self, key: usize, ttl: u64) -> (Ask, u64) {
-        let now = self.engine.time.now();
-        let name = self.engine.name(Key::from_raw(key as u128), 0);
-        let ask = Ask {
-            key: name.key,
-            hash: name.hash,
-            owner: 1,
-            deadline: self.engine.time.tick_of(now) + ttl,
-            at_least: 0,
-        };
-        (ask, now)
+    fn grant(&self, key: usize, ticks: u64) -> Result<Acquired, Denied> {
+        let ttl = Duration::from_nanos(ticks * TICK);
+        self.engine.grant(Key::from_raw(key as u128), 1, ttl, 0)
+    }
+
+    fn name(&self, key: usize, acquired: &Acquired) -> Name {
+        self.engine.name(Key::from_raw(key as u128), acquired.token)
     }
 
     /// One lease that nobody lets expire: granted, renewed, released.
     fn hold(&self, key: usize, random: &mut u64) {
         let before = self.highest[key].load(Ordering::SeqCst);
-        let (ask, now) = self.ask(key, 400);
-        let Ok(granted) = self.engine.grant(&ask, now) else {
+        let Ok(granted) = self.grant(key, 400) else {
             return;
         };
         self.granted.fetch_add(1, Ordering::Relaxed);
@@ -85,20 +80,25 @@ impl World {
         self.highest[key].fetch_max(granted.token, Ordering::SeqCst);
         let other = self.inside[key].swap(granted.token, Ordering::SeqCst);
         assert_eq!(other, 0, "I1: key {key} had a holder");
-        let name = self.engine.name(ask.key, granted.token);
+        let name = self.name(key, &granted);
         let mut handle = granted.handle;
         for _ in 0..next(random) % 3 {
             let now = self.engine.time.now();
             let deadline = self.engine.time.tick_of(now) + 400;
-            let renewed = self.engine.renew(handle, &name, deadline, now);
-            handle = renewed.expect("I3: ended early").1;
+            if self
+                .engine
+                .renew_fast(handle, &name, deadline, now)
+                .is_none()
+            {
+                let renewed = self.engine.renew_by_key(&name, deadline, now);
+                handle = renewed.expect("I3: ended early").1;
+            }
         }
         let inside = self.inside[key].swap(0, Ordering::SeqCst);
         assert_eq!(inside, granted.token, "I1: somebody else came in");
-        let now = self.engine.time.now();
         let released = match next(random) % 2 {
-            0 => self.engine.release(handle, &name, now),
-            _ => self.engine.release_by_key(&name, now),
+            0 => self.engine.release(handle, &name),
+            _ => self.engine.release_by_key(&name, self.engine.time.now()),
         };
         assert_eq!(released, Ok(()), "I3: ended early");
     }
@@ -106,8 +106,7 @@ impl World {
     /// One lease that is left to expire, or revoked.
     fn abandon(&self, key: usize, random: &mut u64) {
         let before = self.highest[key].load(Ordering::SeqCst);
-        let (ask, now) = self.ask(key, 1 + next(random) % 20);
-        match self.engine.grant(&ask, now) {
+        match self.grant(key, 1 + next(random) % 20) {
             Ok(granted) => {
                 self.granted.fetch_add(1, Ordering::Relaxed);
                 assert!(
@@ -118,7 +117,8 @@ impl World {
                 self.highest[key].fetch_max(granted.token, Ordering::SeqCst);
             }
             Err(Denied::Held { .. }) if next(random) % 4 == 0 => {
-                let _ = self.engine.revoke(ask.key, now);
+                let now = self.engine.time.now();
+                let _ = self.engine.revoke(Key::from_raw(key as u128), now);
             }
             Err(Denied::Held { .. }) => {}
             Err(other) => panic!("{other:?}"),
@@ -130,20 +130,15 @@ impl World {
         let count = next(random) as usize % 600;
         let held: Vec<_> = (0..count)
             .filter_map(|i| {
-                let (ask, now) = self.ask(1_000 + base * 1_000 + i, 400);
-                let granted = self.engine.grant(&ask, now).ok()?;
-                Some((ask.key, granted))
+                let key = 1_000 + base * 1_000 + i;
+                Some((key, self.grant(key, 400).ok()?))
             })
             .collect();
         assert_eq!(held.len(), count, "a key of this thread alone was held");
         for (key, granted) in held {
-            let name = self.engine.name(key, granted.token);
-            let now = self.engine.time.now();
-            assert_eq!(
-                self.engine.release(granted.handle, &name, now),
-                Ok(()),
-                "I3"
-            );
+            let name = self.name(key, &granted);
+            let released = self.engine.release(granted.handle, &name);
+            assert_eq!(released, Ok(()), "I3");
         }
     }
 }

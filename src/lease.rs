@@ -1,14 +1,14 @@
 //! The guard of a lease.
 
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, mem};
 
-use crate::engine::{Engine, granted_token};
+use crate::engine::{Acquired, Engine, granted_token};
 use crate::error::{ReleaseError, RenewError};
 use crate::key::Key;
 use crate::owner::OwnerId;
 use crate::sync::{Arc, AtomicU64, Ordering};
-use crate::table::{Ended, Granted, Handle, Name, Unrenewed};
+use crate::table::{Ended, Handle, Name, Unrenewed};
 use crate::time::Timestamp;
 use crate::timeline::BadTtl;
 use crate::token::FencingToken;
@@ -75,21 +75,18 @@ impl Hold<'_> {
 }
 
 impl<'m> Lease<'m> {
-    #[inline]
-    pub(crate) fn new(
-        engine: &'m Engine,
-        mut name: Name,
-        owner: OwnerId,
-        granted: Granted,
-        deadline: u64,
-    ) -> Self {
-        name.token = granted.token;
+    #[inline(always)]
+    pub(crate) fn new(engine: &'m Engine, key: Key, owner: OwnerId, acquired: &Acquired) -> Self {
         Self {
             engine: Hold::Borrowed(engine),
-            name,
+            name: Name {
+                key,
+                hash: acquired.hash,
+                token: acquired.token,
+            },
             owner,
-            handle: AtomicU64::new(granted.handle.to_raw()),
-            deadline: AtomicU64::new(deadline),
+            handle: AtomicU64::new(acquired.handle.0),
+            deadline: AtomicU64::new(acquired.deadline),
             armed: true,
         }
     }
@@ -158,8 +155,7 @@ impl<'m> Lease<'m> {
             .or_else(|| {
                 let found = engine.find(self.name.key, engine.time.now()).ok()?;
                 (found.contents.token == self.name.token).then(|| {
-                    self.handle
-                        .store(found.handle().to_raw(), Ordering::Relaxed);
+                    self.handle.store(found.handle().0, Ordering::Relaxed);
                     found.contents.deadline
                 })
             })
@@ -167,7 +163,7 @@ impl<'m> Lease<'m> {
 
     #[inline]
     fn handle(&self) -> Handle {
-        Handle::from_raw(self.handle.load(Ordering::Relaxed))
+        Handle(self.handle.load(Ordering::Relaxed))
     }
 
     /// Makes the lease last for `ttl` from now, and returns its deadline. Never shortens it: if the
@@ -192,12 +188,21 @@ impl<'m> Lease<'m> {
             Ok(deadline) => deadline,
             Err(bad) => return Err(bad_ttl(ttl, bad)),
         };
-        let old = self.handle();
-        match engine.renew(old, &self.name, deadline, now) {
+        match engine.renew_fast(self.handle(), &self.name, deadline, now) {
+            Some(deadline) => {
+                self.deadline.store(deadline, Ordering::Relaxed);
+                Ok(engine.time.start_of(deadline))
+            }
+            None => self.renew_slow(deadline, now),
+        }
+    }
+
+    #[cold]
+    fn renew_slow(&self, deadline: u64, now: u64) -> Result<Timestamp, RenewError> {
+        let engine = self.engine.engine();
+        match engine.renew_by_key(&self.name, deadline, now) {
             Ok((deadline, handle)) => {
-                if handle != old {
-                    self.handle.store(handle.to_raw(), Ordering::Relaxed);
-                }
+                self.handle.store(handle.0, Ordering::Relaxed);
                 self.deadline.store(deadline, Ordering::Relaxed);
                 Ok(engine.time.start_of(deadline))
             }
@@ -213,15 +218,29 @@ impl<'m> Lease<'m> {
     ///
     /// [`ReleaseError::Expired`] if the lease was over before: whatever was done under it since its
     /// deadline was done without it. [`ReleaseError::Closed`] if every handle of the manager is gone.
-    #[inline]
-    pub fn release(mut self) -> Result<(), ReleaseError> {
-        self.armed = false;
-        if self.engine.is_closed() {
-            return Err(ReleaseError::Closed);
-        }
-        let engine = self.engine.engine();
-        let released = engine.release(self.handle(), &self.name, engine.time.now());
-        released.map_err(|ended| release_error(ended, self.token()))
+    #[inline(always)]
+    pub fn release(self) -> Result<(), ReleaseError> {
+        let token = self.name.token;
+        let released = match &self.engine {
+            Hold::Owned(engine) if engine.is_closed() => {
+                let mut this = self;
+                this.armed = false;
+                return Err(ReleaseError::Closed);
+            }
+            Hold::Owned(engine) => {
+                let released = engine.release(self.handle(), &self.name);
+                let mut this = self;
+                this.armed = false;
+                released
+            }
+            Hold::Borrowed(engine) => {
+                let released = engine.release(self.handle(), &self.name);
+                // Nothing in a borrowing guard needs dropping.
+                mem::forget(self);
+                released
+            }
+        };
+        released.map_err(|ended| release_error(ended, granted_token(token)))
     }
 
     /// Gives up the guard and keeps the lease, until its deadline or a
@@ -254,12 +273,12 @@ impl<'m> Lease<'m> {
 }
 
 impl Drop for Lease<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         if self.armed && !self.engine.is_closed() {
             let engine = self.engine.engine();
             // Over or not, it is over now.
-            let _ = engine.release(self.handle(), &self.name, engine.time.now());
+            let _ = engine.release(self.handle(), &self.name);
         }
     }
 }

@@ -1,88 +1,86 @@
-//! Finds a thread's part of an engine: a small per-thread list, the last one used in front.
+//! Finds a thread's part of an engine: one slot for the engine used last, a list for the others.
 //!
-//! A thread's part goes back to its engine when the thread ends, and is forgotten, once its engine is
-//! gone, the next time that the thread meets a new engine.
+//! An operation takes the part out of the slot and puts it back at its end, so no borrow has to be
+//! tracked. A thread's part goes back to its engine when the thread ends, and is forgotten, once its
+//! engine is gone, the next time that the thread meets a new engine.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::sync::Weak;
 
 use crate::table::Local;
 
-/// What takes a thread's part back.
+/// What lends a thread its part and takes it back.
 pub(crate) trait Home: Debug + Send + Sync {
     /// Identifies the engine for as long as the process lives.
     fn id(&self) -> u64;
     /// A part for a thread that has none.
-    fn open(&self) -> Box<Local>;
+    fn open(&self) -> Local;
     /// Takes back what a thread leaves.
-    fn close(&self, local: Box<Local>);
+    fn close(&self, local: &mut Local);
     /// For a thread's list.
     fn weak(&self) -> Weak<dyn Home>;
 }
 
+/// A thread's part of one engine.
 #[derive(Debug)]
-struct Entry {
+pub(crate) struct Entry {
+    pub(crate) local: Local,
     id: u64,
     home: Weak<dyn Home>,
-    /// Empty only while it is being dropped.
-    local: Option<Box<Local>>,
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let (Some(home), Some(local)) = (self.home.upgrade(), self.local.take()) {
-            home.close(local);
+        if let Some(home) = self.home.upgrade() {
+            home.close(&mut self.local);
         }
     }
 }
 
 thread_local! {
-    static ENTRIES: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static LAST: Cell<Option<Box<Entry>>> = const { Cell::new(None) };
+    static OTHERS: RefCell<Vec<Box<Entry>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` with this thread's part of `home`.
-///
-/// `f` must call no code of the user's. (If it did, and that called the manager, the inner call
-/// would get a part of its own: slow, but right.)
-#[inline]
-pub(crate) fn with<H: Home, R>(home: &H, f: impl FnOnce(&mut Local) -> R) -> R {
-    let mut f = Some(f);
-    let done = ENTRIES.try_with(|entries| {
-        let mut entries = entries.try_borrow_mut().ok()?;
-        if entries.first().is_none_or(|entry| entry.id != home.id()) {
-            bring_to_front(&mut entries, home);
+/// Takes this thread's part of `home`, for an operation that calls no code of the user's. (If it
+/// did, and that called the manager, the inner call would get a part of its own: slow, but right.)
+#[inline(always)]
+pub(crate) fn take<H: Home>(home: &H) -> Box<Entry> {
+    match LAST.try_with(Cell::take) {
+        Ok(Some(entry)) if entry.id == home.id() => entry,
+        other => find(home, other.ok().flatten()),
+    }
+}
+
+/// Puts it back.
+#[inline(always)]
+pub(crate) fn put(entry: Box<Entry>) {
+    // In a thread that is ending the slot is gone, and the part goes back to its engine at once.
+    let _ = LAST.try_with(|last| last.set(Some(entry)));
+}
+
+/// The part for `home`, after that of another engine was in the slot.
+#[cold]
+#[inline(never)]
+fn find<H: Home>(home: &H, last: Option<Box<Entry>>) -> Box<Entry> {
+    let found = OTHERS.try_with(|others| {
+        let mut others = others.borrow_mut();
+        others.extend(last);
+        let at = others.iter().position(|entry| entry.id == home.id());
+        match at {
+            Some(at) => Some(others.swap_remove(at)),
+            None => {
+                others.retain(|entry| entry.home.strong_count() > 0);
+                None
+            }
         }
-        let local = entries.first_mut()?.local.as_mut()?;
-        f.take().map(|f| f(local))
     });
-    match (done, f) {
-        (Ok(Some(result)), _) => result,
-        (_, Some(f)) => with_own(home, f),
-        (_, None) => unreachable!("`f` is gone only if it has run"),
-    }
-}
-
-/// For a thread that is ending, whose list is gone.
-#[cold]
-fn with_own<H: Home, R>(home: &H, f: impl FnOnce(&mut Local) -> R) -> R {
-    let mut local = home.open();
-    let result = f(&mut local);
-    home.close(local);
-    result
-}
-
-#[cold]
-fn bring_to_front<H: Home>(entries: &mut Vec<Entry>, home: &H) {
-    if let Some(at) = entries.iter().position(|entry| entry.id == home.id()) {
-        entries.swap(0, at);
-        return;
-    }
-    entries.retain(|entry| entry.home.strong_count() > 0);
-    let entry = Entry {
-        id: home.id(),
-        home: home.weak(),
-        local: Some(home.open()),
-    };
-    entries.insert(0, entry);
+    found.ok().flatten().unwrap_or_else(|| {
+        Box::new(Entry {
+            local: home.open(),
+            id: home.id(),
+            home: home.weak(),
+        })
+    })
 }

@@ -12,7 +12,7 @@ use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
 use crate::owner::OwnerId;
 use crate::sync::Arc;
-use crate::table::{Ask, Contents, Ended};
+use crate::table::{Contents, Ended};
 use crate::time::Timestamp;
 use crate::timeline::BadTtl;
 use crate::token::FencingToken;
@@ -153,7 +153,7 @@ impl LockManager {
     /// assert!(second > first);
     /// # Ok::<(), tenure::AcquireError>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire(
         &self,
         key: impl ToKey,
@@ -176,7 +176,7 @@ impl LockManager {
     ///
     /// As [`try_acquire`](Self::try_acquire); in particular
     /// [`AcquireError::TokensExhausted`] if `at_least` is the last token and was granted before.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire_at_least(
         &self,
         key: impl ToKey,
@@ -192,7 +192,7 @@ impl LockManager {
         )
     }
 
-    #[inline]
+    #[inline(always)]
     fn acquire(
         &self,
         key: Key,
@@ -200,30 +200,17 @@ impl LockManager {
         ttl: Duration,
         at_least: u64,
     ) -> Result<Lease<'_>, AcquireError> {
-        let engine = &*self.engine;
-        let now = engine.time.now();
-        let deadline = match engine.time.deadline(now, ttl) {
-            Ok(deadline) => deadline,
-            Err(BadTtl::TooShort { min }) => return Err(AcquireError::TtlTooShort { ttl, min }),
-            Err(BadTtl::TooLong { max }) => return Err(AcquireError::TtlTooLong { ttl, max }),
-        };
-        let name = engine.name(key, 0);
-        let ask = Ask {
-            key,
-            hash: name.hash,
-            owner: owner.0,
-            deadline,
-            at_least,
-        };
-        match engine.grant(&ask, now) {
-            Ok(granted) => Ok(Lease::new(engine, name, owner, granted, deadline)),
-            Err(denied) => Err(self.denied(denied, now)),
+        match self.engine.grant(key, owner.0, ttl, at_least) {
+            Ok(acquired) => Ok(Lease::new(&self.engine, key, owner, &acquired)),
+            Err(denied) => Err(self.denied(denied, ttl)),
         }
     }
 
     #[cold]
-    fn denied(&self, denied: Denied, now: u64) -> AcquireError {
+    fn denied(&self, denied: Denied, ttl: Duration) -> AcquireError {
         match denied {
+            Denied::Ttl(BadTtl::TooShort { min }) => AcquireError::TtlTooShort { ttl, min },
+            Denied::Ttl(BadTtl::TooLong { max }) => AcquireError::TtlTooLong { ttl, max },
             Denied::Held {
                 owner,
                 token,
@@ -231,7 +218,7 @@ impl LockManager {
             } => AcquireError::Held {
                 owner: OwnerId(owner),
                 token: granted_token(token),
-                remaining: self.engine.time.until(deadline, now),
+                remaining: self.engine.time.until(deadline, self.engine.time.now()),
             },
             Denied::Full { capacity } => AcquireError::CapacityExceeded { capacity },
             Denied::NoToken { wanted } => AcquireError::TokensExhausted { wanted },

@@ -41,6 +41,16 @@ pub(crate) struct Timeline {
     highest: AtomicU64,
     min_ttl: Duration,
     max_ttl: Duration,
+    /// The same in nanoseconds.
+    min_nanos: u64,
+    max_nanos: u64,
+}
+
+/// The last conversions of one thread: within a tick of a coarse clock they repeat.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Converted {
+    now: (u64, u64),
+    end: (u64, u64),
 }
 
 impl Timeline {
@@ -63,6 +73,8 @@ impl Timeline {
             highest: AtomicU64::new(0),
             min_ttl,
             max_ttl,
+            min_nanos: min_ttl.as_nanos() as u64,
+            max_nanos: max_ttl.as_nanos() as u64,
         }
     }
 
@@ -104,20 +116,62 @@ impl Timeline {
         Timestamp::from_nanos(tick.saturating_mul(self.tick))
     }
 
+    /// The tick of a reading, by way of the thread's last one.
+    #[inline]
+    pub(crate) fn tick_again(&self, last: &mut Converted, nanos: u64) -> u64 {
+        if last.now.0 != nanos {
+            last.now = (nanos, self.tick_of(nanos));
+        }
+        last.now.1
+    }
+
+    /// What a deadline lies after the reading that it counts from, in nanoseconds and not rounded
+    /// down to a tick yet.
+    #[inline]
+    fn length(&self, ttl: Duration) -> Result<u64, BadTtl> {
+        // The greatest TTL is below 2^62 nanoseconds, so neither of these wraps unseen.
+        let nanos = ttl.as_secs().saturating_mul(1_000_000_000);
+        let nanos = nanos.saturating_add(u64::from(ttl.subsec_nanos()));
+        if nanos.wrapping_sub(self.min_nanos) > self.max_nanos - self.min_nanos {
+            return Err(self.bad_ttl(ttl));
+        }
+        Ok(nanos + self.resolution + (self.tick - 1))
+    }
+
     /// The tick at which a lease of `ttl`, granted at the reading `now`, is over.
     #[inline]
     pub(crate) fn deadline(&self, now: u64, ttl: Duration) -> Result<u64, BadTtl> {
+        self.deadline_again(&mut Converted::default(), now, ttl)
+    }
+
+    /// The same, by way of the thread's last one.
+    #[inline]
+    pub(crate) fn deadline_again(
+        &self,
+        last: &mut Converted,
+        now: u64,
+        ttl: Duration,
+    ) -> Result<u64, BadTtl> {
+        let length = self.length(ttl)?;
+        let Some(end) = now.checked_add(length) else {
+            return Err(self.out_of_time(now));
+        };
+        if last.end.0 != end {
+            let tick = self.tick_of(end);
+            if tick > LAST_TICK {
+                return Err(self.out_of_time(now));
+            }
+            last.end = (end, tick);
+        }
+        Ok(last.end.1)
+    }
+
+    #[cold]
+    fn bad_ttl(&self, ttl: Duration) -> BadTtl {
         if ttl < self.min_ttl {
-            return Err(BadTtl::TooShort { min: self.min_ttl });
-        }
-        if ttl > self.max_ttl {
-            return Err(BadTtl::TooLong { max: self.max_ttl });
-        }
-        // The greatest TTL is far below 2^63 nanoseconds.
-        let length = ttl.as_nanos() as u64 + self.resolution + (self.tick - 1);
-        match now.checked_add(length) {
-            Some(end) if self.tick_of(end) <= LAST_TICK => Ok(self.tick_of(end)),
-            _ => Err(self.out_of_time(now)),
+            BadTtl::TooShort { min: self.min_ttl }
+        } else {
+            BadTtl::TooLong { max: self.max_ttl }
         }
     }
 

@@ -67,6 +67,18 @@ impl<L: Layout> BucketWord<L> {
         self.flag() == NORMAL
     }
 
+    /// Normal, and no cell: `[any version | 0 | NORMAL]`.
+    #[inline]
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 & ((1 << (L::CELL_BITS + FLAG_BITS)) - 1) == NORMAL
+    }
+
+    /// Normal, and that cell is the first.
+    #[inline]
+    pub(crate) fn is_normal_at(self, cell: u32) -> bool {
+        self.0 & ((1 << (L::CELL_BITS + FLAG_BITS)) - 1) == u64::from(cell) << FLAG_BITS | NORMAL
+    }
+
     #[inline]
     pub(crate) fn with_flag(self, flag: u64) -> Self {
         Self::new(self.version(), self.cell(), flag)

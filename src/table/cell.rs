@@ -19,8 +19,9 @@
 use std::marker::PhantomData;
 
 use super::layout::Layout;
+use super::{Handle, Name};
 use crate::key::Key;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence_after_rmw};
 
 pub(crate) const DEAD: u64 = 0;
 pub(crate) const HELD: u64 = 1;
@@ -106,7 +107,7 @@ const KEY_LOW: usize = 1;
 const KEY_HIGH: usize = 2;
 const TOKEN: usize = 3;
 const OWNER: usize = 4;
-/// `[era : 32 | next cell : 32]`.
+/// A [`Link`].
 const LINK: usize = 5;
 const WHEEL: usize = 6;
 const WHEEL_NEXT: usize = 7;
@@ -117,6 +118,22 @@ pub(crate) const CELL_WORDS: usize = 8;
 /// A view of one cell.
 #[derive(Clone, Copy)]
 pub(crate) struct Cell<'a>(pub(crate) &'a [AtomicU64; CELL_WORDS]);
+
+/// The era of a cell's deadline, and the cell behind it: `[era : 32 | next : 32]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link(u64);
+
+impl Link {
+    #[inline]
+    pub(crate) fn next(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline]
+    pub(crate) fn era(self) -> u64 {
+        self.0 >> 32
+    }
+}
 
 /// What a grant writes into its private cell, and a copy takes over.
 #[derive(Clone, Copy, Debug)]
@@ -175,21 +192,26 @@ impl<'a> Cell<'a> {
     }
 
     #[inline]
+    pub(crate) fn link(self) -> Link {
+        Link(self.0[LINK].load(Ordering::Acquire))
+    }
+
+    #[inline]
     pub(crate) fn next(self) -> u32 {
-        self.0[LINK].load(Ordering::Acquire) as u32
+        self.link().next()
     }
 
     #[inline]
     pub(crate) fn era(self) -> u64 {
-        self.0[LINK].load(Ordering::Acquire) >> 32
+        self.link().era()
     }
 
-    /// Fills a private cell with a lease and starts its next life.
+    /// Fills a private cell with a lease and starts its next life, which it returns.
     ///
     /// The era is the deadline's own, so that any deadline fits, and one a whole era later still
     /// fits at a renewal. (A renewal never shortens.)
     #[inline]
-    pub(crate) fn prepare<L: Layout>(self, contents: &Contents, next: u32) {
+    pub(crate) fn prepare<L: Layout>(self, contents: &Contents, next: u32) -> u64 {
         let raw = contents.key.as_raw();
         self.0[KEY_LOW].store(raw as u64, Ordering::Release);
         self.0[KEY_HIGH].store((raw >> 64) as u64, Ordering::Release);
@@ -199,7 +221,18 @@ impl<'a> Cell<'a> {
         self.0[LINK].store(era << 32 | u64::from(next), Ordering::Release);
         let life = self.state::<L>().life() + 1;
         let offset = contents.deadline - (era << L::ERA_SHIFT);
-        self.set_state(State::<L>::new(life, offset, HELD));
+        let state = State::<L>::new(life, offset, HELD);
+        self.set_state(state);
+        state.life()
+    }
+
+    /// Whether the cell, in that state, is the grant that the handle and the name mean.
+    #[inline]
+    pub(crate) fn is_named<L: Layout>(self, state: State<L>, handle: Handle, name: &Name) -> bool {
+        state.life() == handle.life()
+            && state.is_held()
+            && self.token() == name.token
+            && self.key() == name.key
     }
 
     /// What the cell says; only meaningful once the caller's check has passed.
@@ -216,6 +249,17 @@ impl<'a> Cell<'a> {
     #[inline]
     pub(crate) fn wheel(self) -> &'a AtomicU64 {
         &self.0[WHEEL]
+    }
+
+    /// The wheel's word, as it is after the lease in this cell was published: if it does not cover
+    /// the deadline, the cell has to be registered.
+    ///
+    /// Partner: the wheel's store of this word and fence, before it looks at the state (`wheel`). If
+    /// our fence comes first, the wheel sees the lease; if theirs, we see the word that they stored.
+    #[inline]
+    pub(crate) fn wheel_word(self) -> u64 {
+        fence_after_rmw();
+        self.0[WHEEL].load(Ordering::Acquire)
     }
 
     #[inline]

@@ -30,28 +30,56 @@ pub(crate) enum Look {
 }
 
 impl<L: Layout> Table<L> {
+    /// Rule 2 where it is simple: the cell is alone in its bucket, and there is no race. False
+    /// otherwise, and nothing has happened.
+    ///
+    /// The token alone names the grant here: no two grants of one bucket have the same, and the CAS
+    /// succeeds only if the cell was this bucket's first all the time.
+    #[inline(always)]
+    pub(crate) fn release_fast(&self, local: &mut Local, handle: Handle, name: &Name) -> bool {
+        let cell = self.cell(handle.cell());
+        let bucket = local.array.bucket(name.hash);
+        // In this order; see `table`.
+        let word = bucket.load_in_order::<L>();
+        let state = cell.state_in_order::<L>();
+        let link = cell.link();
+        let plain = word.is_normal_at(handle.cell())
+            && cell.token() == name.token
+            && state.is_held()
+            && link.next() == 0
+            && state.deadline(link.era()) > local.now
+            && !local.free.is_full();
+        if plain && bucket.change(word, word.with_cell(0)) {
+            // As in `retire`.
+            cell.set_state(state.with_tag(DEAD));
+            local.counters.add_lease(-1);
+            local.free.push(handle.cell());
+            return true;
+        }
+        false
+    }
+
     /// Rule 2: release through a handle; two CASes for a pair with the grant, if uncontended.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn release(
         &self,
         local: &mut Local,
         handle: Handle,
         name: &Name,
     ) -> Result<(), Ended> {
-        let cell = self.cell(handle.cell);
+        let cell = self.cell(handle.cell());
         loop {
             let bucket = local.array.bucket(name.hash);
             let word = bucket.load_in_order::<L>();
             let state = cell.state_in_order::<L>();
-            let named = state.life() == u64::from(handle.life)
-                && state.is_held()
-                && cell.key() == name.key
-                && cell.token() == name.token;
-            if !named || !word.is_normal() || state.deadline(cell.era()) <= local.now {
+            if !word.is_normal()
+                || !cell.is_named(state, handle, name)
+                || state.deadline(cell.era()) <= local.now
+            {
                 return self.release_by_key(local, name);
             }
-            if word.cell() != handle.cell {
-                if self.kill(local, name.hash, handle.cell, state, KILLED_RELEASED) {
+            if word.cell() != handle.cell() {
+                if self.kill(local, name.hash, handle.cell(), state, KILLED_RELEASED) {
                     return Ok(());
                 }
                 continue;
@@ -61,16 +89,22 @@ impl<L: Layout> Table<L> {
                 continue;
             };
             if bucket.change(word, word.with_cell(keep)) {
-                // Somebody may have killed it meanwhile: the CAS on the bucket decides (rule 2).
-                cell.set_state(state.with_tag(DEAD));
-                self.give_cell(local, handle.cell);
-                local.counters.add_lease(-1);
+                self.retire(local, handle.cell(), state);
                 if next != keep {
                     self.free_skipped(local, next, keep);
                 }
                 return Ok(());
             }
         }
+    }
+
+    /// Reports and frees a cell that this thread's release has unlinked. Somebody may have killed it
+    /// meanwhile: the CAS on the bucket has decided.
+    #[inline]
+    fn retire(&self, local: &mut Local, at: u32, state: State<L>) {
+        self.cell(at).set_state(state.with_tag(DEAD));
+        local.counters.add_lease(-1);
+        self.give_cell(local, at);
     }
 
     /// Ends the lease that `name` names, wherever it lives now.

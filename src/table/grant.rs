@@ -1,7 +1,7 @@
 //! Rule 1: a grant.
 
 use super::bucket::NORMAL;
-use super::cell::{Contents, DEAD, KILLED_EXPIRED, State};
+use super::cell::{Cell, Contents, DEAD, KILLED_EXPIRED, State};
 use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, MAX_TOKEN, Table, WALK_CHECK};
@@ -22,11 +22,37 @@ pub(crate) struct Ask {
     pub(crate) at_least: u64,
 }
 
+impl Ask {
+    #[inline]
+    fn contents(&self, token: u64) -> Contents {
+        Contents {
+            key: self.key,
+            token,
+            owner: self.owner,
+            deadline: self.deadline,
+        }
+    }
+}
+
 /// A grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     pub(crate) handle: Handle,
     pub(crate) token: u64,
+    /// What the cell's wheel word said after the grant was published.
+    pub(crate) wheel: u64,
+}
+
+impl Granted {
+    /// After the publishing CAS.
+    #[inline]
+    fn new(cell: Cell<'_>, handle: Handle, token: u64) -> Self {
+        Self {
+            handle,
+            token,
+            wheel: cell.wheel_word(),
+        }
+    }
 }
 
 /// Why there was no grant.
@@ -56,14 +82,39 @@ enum Walk<L: Layout> {
 }
 
 impl<L: Layout> Table<L> {
-    /// Grants the lease if nobody holds the key at `local.now`.
+    /// Rule 1 where it is simple: a cell at hand, an empty bucket, no race. `None` otherwise, and
+    /// nothing has happened.
+    #[inline(always)]
+    pub(crate) fn grant_fast(&self, local: &mut Local, ask: &Ask) -> Option<Granted> {
+        // Taken before the bucket is loaded.
+        let new = local.free.peek()?;
+        let array = &*local.array;
+        let bucket = array.bucket(ask.hash);
+        let word = bucket.load::<L>();
+        let version = word.version() + 1;
+        let token = array.base + version;
+        if !word.is_empty() || version > array.version_limit || token < ask.at_least {
+            return None;
+        }
+        let cell = self.cell(new);
+        let life = cell.prepare::<L>(&ask.contents(token), 0);
+        if !bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
+            self.unfill(new);
+            return None;
+        }
+        local.free.drop_peeked();
+        local.counters.add_lease(1);
+        Some(Granted::new(cell, Handle::new(new, life), token))
+    }
+
+    /// Grants the lease if nobody holds the key at `local.now`: the whole of rule 1.
     ///
     /// Lock-free: a retry means that another operation on this bucket succeeded.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn grant(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
+        // Without a cell the answer may still be `Held`.
         let new = match local.free.pop() {
             Some(new) => new,
-            // Without a cell the answer may still be `Held`.
             None => self.cell_for_grant(local).unwrap_or(0),
         };
         loop {
@@ -74,24 +125,20 @@ impl<L: Layout> Table<L> {
                 continue;
             }
             let first = word.cell();
-            let (keep, crowded) = if first == 0 {
-                (0, false)
-            } else {
-                match self.walk_for_grant(local, word, ask) {
-                    Walk::Free { keep, crowded } => (keep, crowded),
-                    Walk::Again => continue,
-                    Walk::Expired(at, state) => {
-                        self.kill(local, ask.hash, at, state, KILLED_EXPIRED);
-                        continue;
-                    }
-                    Walk::Held(held) => {
-                        self.unprepare(local, new);
-                        return Err(Refused::Held {
-                            owner: held.owner,
-                            token: held.token,
-                            deadline: held.deadline,
-                        });
-                    }
+            let (keep, crowded) = match self.walk_for_grant(local, word, ask) {
+                Walk::Free { keep, crowded } => (keep, crowded),
+                Walk::Again => continue,
+                Walk::Expired(at, state) => {
+                    self.kill(local, ask.hash, at, state, KILLED_EXPIRED);
+                    continue;
+                }
+                Walk::Held(held) => {
+                    self.unprepare(local, new);
+                    return Err(Refused::Held {
+                        owner: held.owner,
+                        token: held.token,
+                        deadline: held.deadline,
+                    });
                 }
             };
             let version = (word.version() + 1).max(ask.at_least.saturating_sub(local.array.base));
@@ -109,26 +156,17 @@ impl<L: Layout> Table<L> {
             }
             let token = local.array.base + version;
             let cell = self.cell(new);
-            let contents = Contents {
-                key: ask.key,
-                token,
-                owner: ask.owner,
-                deadline: ask.deadline,
-            };
-            cell.prepare::<L>(&contents, keep);
+            let life = cell.prepare::<L>(&ask.contents(token), keep);
             if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
-                let life = cell.state::<L>().life() as u32;
                 local.counters.add_lease(1);
+                let granted = Granted::new(cell, Handle::new(new, life), token);
                 if first != keep {
                     self.free_skipped(local, first, keep);
                 }
                 if crowded {
                     self.shed_dead(local, ask.hash);
                 }
-                return Ok(Granted {
-                    handle: Handle { cell: new, life },
-                    token,
-                });
+                return Ok(granted);
             }
         }
     }
@@ -142,11 +180,16 @@ impl<L: Layout> Table<L> {
     /// Gives back a cell that was taken for a grant, and maybe filled in.
     fn unprepare(&self, local: &mut Local, new: u32) {
         if new != 0 {
-            let cell = self.cell(new);
-            // A free cell is never `HELD`: the wheel may look at it.
-            cell.set_state(cell.state::<L>().with_tag(DEAD));
+            self.unfill(new);
             self.give_cell(local, new);
         }
+    }
+
+    /// A free cell is never `HELD`: the wheel may look at it.
+    #[cold]
+    fn unfill(&self, new: u32) {
+        let cell = self.cell(new);
+        cell.set_state(cell.state::<L>().with_tag(DEAD));
     }
 
     fn walk_for_grant(&self, local: &Local, word: BucketWord<L>, ask: &Ask) -> Walk<L> {

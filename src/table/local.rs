@@ -5,6 +5,7 @@
 
 use super::array::Array;
 use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
+use crate::timeline::Converted;
 
 /// Free cells that a thread keeps at most.
 pub(crate) const KEPT: usize = 64;
@@ -23,6 +24,24 @@ impl FreeCells {
     pub(crate) fn pop(&mut self) -> Option<u32> {
         self.len = self.len.checked_sub(1)?;
         Some(self.cells[self.len & (KEPT - 1)])
+    }
+
+    /// The cell that [`pop`](Self::pop) would take.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<u32> {
+        let top = self.len.checked_sub(1)?;
+        Some(self.cells[top & (KEPT - 1)])
+    }
+
+    /// Takes the cell that was peeked.
+    #[inline]
+    pub(crate) fn drop_peeked(&mut self) {
+        self.len -= 1;
+    }
+
+    #[inline]
+    pub(crate) fn is_full(&self) -> bool {
+        self.len >= KEPT
     }
 
     /// False if the stack is full: spill first.
@@ -100,6 +119,8 @@ pub(crate) struct Local {
     /// The newest array this thread has met; a later one may exist.
     pub(crate) array: Arc<Array>,
     pub(crate) counters: Arc<Counters>,
+    /// The thread's last conversions of time.
+    pub(crate) converted: Converted,
     /// The clock's tick, as read at the start of the operation under way.
     pub(crate) now: u64,
     /// Copies that this operation published and the wheel has yet to hear of.
@@ -125,6 +146,7 @@ impl Local {
             },
             array,
             counters,
+            converted: Converted::default(),
             now: 0,
             moved: Vec::new(),
             accounted: 0,

@@ -28,10 +28,7 @@ pub(crate) struct NotFound {
 
 impl<L: Layout> Found<L> {
     pub(crate) fn handle(&self) -> Handle {
-        Handle {
-            cell: self.cell,
-            life: self.state.life() as u32,
-        }
+        Handle::new(self.cell, self.state.life())
     }
 
     pub(crate) fn gone(&self) -> NotFound {

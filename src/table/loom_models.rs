@@ -205,7 +205,7 @@ fn of_a_release_and_an_expiry_exactly_one_reports() {
         let held = table.grant(&mut a, &ask(&table, 1, 10)).expect("free");
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || {
-            assert_eq!(other.look(&mut b, held.handle.cell), Look::Nothing);
+            assert_eq!(other.look(&mut b, held.handle.cell()), Look::Nothing);
             b
         });
         let released = table.release(&mut a, held.handle, &name(&table, 1, held.token));
@@ -273,7 +273,8 @@ fn an_old_handle_does_not_touch_the_next_life() {
             .expect("held");
         let again = table.grant(&mut a, &ask(&table, 1, 20)).expect("free");
         assert_eq!(
-            again.handle.cell, held.handle.cell,
+            again.handle.cell(),
+            held.handle.cell(),
             "the cell is used again at once"
         );
         let (_, mut b) = thread.join().unwrap();

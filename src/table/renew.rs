@@ -16,10 +16,39 @@ pub(crate) enum Unrenewed {
 }
 
 impl<L: Layout> Table<L> {
-    /// Moves the lease's deadline to `deadline`, never back; answers with the one that stands.
+    /// Moves the lease's deadline to `deadline`, never back, and answers with the one that stands.
+    /// `None` if the lease is over, has moved, or has to move: then a look-up by key tells.
     ///
-    /// One CAS on the cell's state if the handle still points there.
+    /// One CAS on the cell's state.
     #[inline]
+    pub(crate) fn renew_fast(
+        &self,
+        handle: Handle,
+        name: &Name,
+        deadline: u64,
+        now: u64,
+    ) -> Option<u64> {
+        let cell = self.cell(handle.cell());
+        loop {
+            let state = cell.state::<L>();
+            if !cell.is_named(state, handle, name) {
+                return None;
+            }
+            let era = cell.era();
+            let old = state.deadline(era);
+            let renewed = state.with_deadline(era, deadline.max(old))?;
+            if old <= now {
+                return None;
+            }
+            // Even an unchanged deadline is written: success means that the lease stood here.
+            if cell.change(state, renewed) {
+                return Some(deadline.max(old));
+            }
+        }
+    }
+
+    /// The two together.
+    #[cfg(test)]
     pub(crate) fn renew(
         &self,
         local: &mut Local,
@@ -27,26 +56,9 @@ impl<L: Layout> Table<L> {
         name: &Name,
         deadline: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
-        let cell = self.cell(handle.cell);
-        loop {
-            let state = cell.state::<L>();
-            let named = state.life() == u64::from(handle.life)
-                && state.is_held()
-                && cell.key() == name.key
-                && cell.token() == name.token;
-            if !named {
-                return self.renew_by_key(local, name, deadline);
-            }
-            let era = cell.era();
-            let old = state.deadline(era);
-            let renewed = state.with_deadline(era, deadline.max(old));
-            let (Some(renewed), true) = (renewed, old > local.now) else {
-                return self.renew_by_key(local, name, deadline);
-            };
-            // Even an unchanged deadline is written: success means that the lease stood here.
-            if cell.change(state, renewed) {
-                return Ok((deadline.max(old), handle));
-            }
+        match self.renew_fast(handle, name, deadline, local.now) {
+            Some(deadline) => Ok((deadline, handle)),
+            None => self.renew_by_key(local, name, deadline),
         }
     }
 
@@ -91,12 +103,9 @@ impl<L: Layout> Table<L> {
     /// without a look-up by key.
     #[inline]
     pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<u64> {
-        let cell = self.cell(handle.cell);
+        let cell = self.cell(handle.cell());
         let state = cell.state::<L>();
-        let named = state.life() == u64::from(handle.life)
-            && state.is_held()
-            && cell.key() == name.key
-            && cell.token() == name.token;
+        let named = cell.is_named(state, handle, name);
         let deadline = state.deadline(cell.era());
         (named && cell.state::<L>() == state).then_some(deadline)
     }

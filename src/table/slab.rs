@@ -54,7 +54,7 @@ impl<L: Layout> Slab<L> {
     #[inline]
     pub(crate) fn cell(&self, index: u32) -> Cell<'_> {
         let (level, offset) = Self::place(index);
-        let chunk = self.chunks[level]
+        let chunk = self.chunks[level & (MAX_CHUNKS - 1)]
             .get()
             .expect("a cell's index is handed out after its chunk is in place");
         let words = &chunk.words[chunk.skew + offset * CELL_WORDS..];

@@ -287,16 +287,16 @@ fn the_wheels_look_ends_what_is_over_and_spares_the_rest() {
     let first = bench.grant(1, 10);
     let second = bench.grant(2, 20);
     assert_eq!(
-        bench.table.look(&mut bench.local, first.handle.cell),
+        bench.table.look(&mut bench.local, first.handle.cell()),
         Look::At(10)
     );
     bench.local.now = 10;
     assert_eq!(
-        bench.table.look(&mut bench.local, first.handle.cell),
+        bench.table.look(&mut bench.local, first.handle.cell()),
         Look::Nothing
     );
     assert_eq!(
-        bench.table.look(&mut bench.local, second.handle.cell),
+        bench.table.look(&mut bench.local, second.handle.cell()),
         Look::At(20)
     );
     assert_eq!(bench.leases(), 1);

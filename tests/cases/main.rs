@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use tenure::{LockManager, ManualClock};
 
-/// A manager with the default tick of 1 ms, no driver, and the clock in the test's hand.
+/// A manager with the default tick of 1 ms, TTLs of at least that, no driver, and the clock in the
+/// test's hand.
 fn manual() -> (LockManager, ManualClock) {
     let clock = ManualClock::new();
     let manager = LockManager::builder()
         .clock(clock.clone())
         .driver(false)
+        .min_ttl(ms(1))
         .build()
         .expect("these options are in order");
     (manager, clock)

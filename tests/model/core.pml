@@ -50,6 +50,10 @@
 #define NARR 3
 #define MB 2
 #define SZ(a) (2-((a)&1))
+#elif SEQ==8          /* 2 -> 2 (rebase of two buckets) */
+#define NARR 2
+#define MB 2
+#define SZ(a) 2
 #elif SEQ==7          /* two buckets, never replaced */
 #define NARR 1
 #define MB 2
@@ -218,7 +222,7 @@ proctype Worker(byte id; byte k; byte nacq; byte opts; byte n0; byte t0)
 #endif
 
   atomic {
-    p=NIL; hn=NIL; n=NIL; pf=NIL; fc=NIL; m=NIL; kn=NIL; c=0;
+    p=NIL; hn=NIL; n=NIL; pf=NIL; fc=NIL; m=NIL; kn=NIL; c=(n0!=NIL -> 0 : cur);   /* a holder's cache is as old as its grant */
     if
     :: n0!=NIL -> hn=n0; hl=1; tk=t0; nren=NREN; goto choose
     :: else -> goto next
@@ -1106,11 +1110,9 @@ tt3: /* the winner of FROZEN -> DONE frees the old chain */
     :: true -> hd[si]=TOFLG(f,DONE);
        n=IDX(f); pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp
 #elif defined(M_FREEPUB)
-    :: hd[si]==f ->   /* frees at publication, the parent stays FROZEN */
-       if
-       :: n=IDX(f); n!=NIL && (lnk&BIT(n))!=0 && gh[n]==si -> pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp
-       :: else -> n=NIL; goto tnx
-       fi
+    /* frees at publication, the parent stays FROZEN */
+    :: hd[si]==f && IDX(f)!=NIL && (lnk&BIT(IDX(f)))!=0 && gh[IDX(f)]==si ->
+       n=IDX(f); pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp
 #else
     :: hd[si]==f -> hd[si]=TOFLG(f,DONE);
        n=IDX(f); pf=NIL; UNLINKS(n,pf); n=IDX(f); fr=true; goto skp

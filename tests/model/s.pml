@@ -4,6 +4,7 @@
  *   A0,OA0     an acquirer of k0: grants, options     A1,OA1     an acquirer of k1      A2,OA2 another of k0
  *   H          growers (0..2)                         EXP        clock and wheel (NOWHEEL: none)
  *   S0         a second user of k0's handle           RV         a revoker of this key
+ *   PUBD       array 1 is published already; holders still cache array 0, the others array 1
  *   STALE      1: cell 0 is k1's now, 2: k0's next lease; in both a worker holds a handle of the same
  *              life for k0, token 1 (as if the life had wrapped) */
 #include "core.pml"
@@ -35,11 +36,14 @@
 #define D1 NEWDL
 #endif
 init { byte b; atomic { SETUP;
+#ifdef PUBD
+  cur=1;
+#endif
 #ifdef P0
   PRE(0,0,1,NIL,0); hd[0]=HW(1,0,NORMAL);
 #endif
 #ifdef P1
-#if SEQ==2 || SEQ==6 || SEQ==7
+#if SEQ==2 || SEQ==6 || SEQ==7 || SEQ==8
   PRED(1,1,3,NIL,1,D1); hd[1]=HW(3,1,NORMAL);
 #elif defined(P0)
   PRED(1,1,2,0,0,D1); hd[0]=HW(2,1,NORMAL);
@@ -62,7 +66,7 @@ init { byte b; atomic { SETUP;
   run Worker(1,0,N0,O0,0,1);
 #endif
 #if defined(P1) && !defined(NOH1)
-#if SEQ==2 || SEQ==6 || SEQ==7
+#if SEQ==2 || SEQ==6 || SEQ==7 || SEQ==8
   run Worker(2,1,N1,O1,1,3);
 #else
   run Worker(2,1,N1,O1,1,2);

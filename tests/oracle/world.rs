@@ -16,7 +16,7 @@ const LATEST: u64 = 1 << 62;
 ///
 /// When the manager does what the oracle can't explain.
 pub(crate) fn run(setting: Setting, operations: impl IntoIterator<Item = Operation>) {
-    let tick = Duration::from_micros(u64::from(setting.tick) + 1);
+    let tick = Duration::from_micros(u64::from(setting.tick) + 10);
     let keys = u64::from(setting.keys) + 1;
     let limits = Limits {
         tick,
