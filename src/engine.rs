@@ -8,11 +8,11 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use crate::key::{HashSeed, Key};
-use crate::locals::{self, Home};
+use crate::locals::{self, Entry, Home};
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
 use crate::table::{
     Ask, Contents, Counters, Ended, Found, Granted, Handle, Layout, Local, Look, Moved, Name,
-    NotFound, Refused, Table, Unrenewed, Wide,
+    NotFound, Refused, Table, Unrenewed, Wanted, Wide,
 };
 use crate::timeline::{BadTtl, Timeline};
 use crate::token::FencingToken;
@@ -262,10 +262,10 @@ impl<L: Layout> Engine<L> {
             }
             _ => None,
         };
-        locals::put(entry);
         let Some((granted, deadline)) = granted else {
-            return self.grant_slow(key, owner, ttl, at_least, now);
+            return self.refuse(entry, key, owner, ttl, at_least, now);
         };
+        locals::put(entry);
         self.watch(granted.handle.cell(), granted.wheel, deadline);
         Ok(Acquired {
             handle: granted.handle,
@@ -273,6 +273,34 @@ impl<L: Layout> Engine<L> {
             hash,
             deadline,
         })
+    }
+
+    /// What is not a simple grant is most often a simple refusal.
+    #[inline(never)]
+    fn refuse(
+        &self,
+        mut entry: Box<Entry>,
+        key: Key,
+        owner: u64,
+        ttl: Duration,
+        at_least: u64,
+        now: u64,
+    ) -> Result<Acquired, Denied> {
+        let local = &mut entry.local;
+        let tick = self.time.tick_again(&mut local.converted, now);
+        let refused = match self.time.deadline_again(&mut local.converted, now, ttl) {
+            Ok(_) => {
+                let hash = self.table.hash(key);
+                let refused = self.table.refuse_fast(local, key, hash, tick);
+                refused.map(|refused| Denied::of(refused, L::MAX_LEASES))
+            }
+            Err(bad) => Some(Denied::Ttl(bad)),
+        };
+        locals::put(entry);
+        match refused {
+            Some(denied) => Err(denied),
+            None => self.grant_slow(key, owner, ttl, at_least, now),
+        }
     }
 
     #[cold]
@@ -397,11 +425,9 @@ impl<L: Layout> Engine<L> {
         &self,
         handle: Handle,
         name: &Name,
-        deadline: u64,
-        now: u64,
+        wanted: &impl Wanted,
     ) -> Option<u64> {
-        let now = self.time.tick_of(now);
-        self.table.renew_fast(handle, name, deadline, now)
+        self.table.renew_fast(handle, name, wanted)
     }
 
     pub(crate) fn renew_by_key(

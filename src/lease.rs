@@ -8,7 +8,7 @@ use crate::error::{ReleaseError, RenewError};
 use crate::key::Key;
 use crate::owner::OwnerId;
 use crate::sync::{Arc, AtomicU64, Ordering};
-use crate::table::{Ended, Handle, Name, Unrenewed};
+use crate::table::{Ended, Handle, Name, Unrenewed, Wanted};
 use crate::time::Timestamp;
 use crate::timeline::BadTtl;
 use crate::token::FencingToken;
@@ -170,7 +170,8 @@ impl<'m> Lease<'m> {
     /// deadline is later than that already, it stays.
     ///
     /// Once this has returned `Ok`, nobody else is granted the key before that deadline (I5), unless
-    /// the lease is released or revoked. One compare-and-swap; lock-free.
+    /// the lease is released or revoked. One compare-and-swap at most, and none if the deadline is late
+    /// enough already; lock-free.
     ///
     /// # Errors
     ///
@@ -184,16 +185,16 @@ impl<'m> Lease<'m> {
             return Err(RenewError::Closed);
         }
         let now = engine.time.now();
-        let deadline = match engine.time.deadline(now, ttl) {
-            Ok(deadline) => deadline,
+        let wanted = match engine.time.renewal(now, ttl) {
+            Ok(wanted) => wanted,
             Err(bad) => return Err(bad_ttl(ttl, bad)),
         };
-        match engine.renew_fast(self.handle(), &self.name, deadline, now) {
+        match engine.renew_fast(self.handle(), &self.name, &wanted) {
             Some(deadline) => {
                 self.deadline.store(deadline, Ordering::Relaxed);
                 Ok(engine.time.start_of(deadline))
             }
-            None => self.renew_slow(deadline, now),
+            None => self.renew_slow(wanted.ticks().1, now),
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::clock::{Clock, CoarseClock};
 use crate::sync::{AtomicU64, Ordering};
+use crate::table::Wanted;
 use crate::time::Timestamp;
 
 /// The last tick that a deadline may have: the wheel's words hold 50 bits. At the shortest tick of
@@ -29,6 +30,29 @@ pub(crate) enum BadTtl {
     TooLong { max: Duration },
 }
 
+/// What a renewal wants, at the reading of the clock that it counts from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Renewal<'a> {
+    time: &'a Timeline,
+    now: u64,
+    /// The deadline is the tick of this.
+    end: u64,
+}
+
+impl Wanted for Renewal<'_> {
+    #[inline]
+    fn is_met_by(&self, deadline: u64) -> bool {
+        // The deadline wanted is after now, so one that is not before it is after now too. And
+        // `end / tick <= deadline` without a division:
+        deadline.saturating_add(1).saturating_mul(self.time.tick) > self.end
+    }
+
+    #[inline]
+    fn ticks(&self) -> (u64, u64) {
+        (self.time.tick_of(self.now), self.time.tick_of(self.end))
+    }
+}
+
 /// A clock cut into ticks.
 #[derive(Debug)]
 pub(crate) struct Timeline {
@@ -41,7 +65,9 @@ pub(crate) struct Timeline {
     highest: AtomicU64,
     min_ttl: Duration,
     max_ttl: Duration,
-    /// The same in nanoseconds.
+    /// No deadline may be computed from more nanoseconds than this.
+    last_end: u64,
+    /// The limits in nanoseconds.
     min_nanos: u64,
     max_nanos: u64,
 }
@@ -73,6 +99,7 @@ impl Timeline {
             highest: AtomicU64::new(0),
             min_ttl,
             max_ttl,
+            last_end: LAST_TICK.saturating_mul(tick),
             min_nanos: min_ttl.as_nanos() as u64,
             max_nanos: max_ttl.as_nanos() as u64,
         }
@@ -157,13 +184,25 @@ impl Timeline {
             return Err(self.out_of_time(now));
         };
         if last.end.0 != end {
-            let tick = self.tick_of(end);
-            if tick > LAST_TICK {
+            if end > self.last_end {
                 return Err(self.out_of_time(now));
             }
-            last.end = (end, tick);
+            last.end = (end, self.tick_of(end));
         }
         Ok(last.end.1)
+    }
+
+    /// The same, with the division left for later.
+    #[inline]
+    pub(crate) fn renewal(&self, now: u64, ttl: Duration) -> Result<Renewal<'_>, BadTtl> {
+        match now.checked_add(self.length(ttl)?) {
+            Some(end) if end <= self.last_end => Ok(Renewal {
+                time: self,
+                now,
+                end,
+            }),
+            _ => Err(self.out_of_time(now)),
+        }
     }
 
     #[cold]

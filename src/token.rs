@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::{IntErrorKind, NonZeroU64};
 use std::str::FromStr;
 
-/// A number that is greater at each grant of a key, for resources to reject the holders of the past.
+/// A number that rises with each grant of a key, so that resources can refuse past holders.
 ///
 /// A token is at least 1 and at most [`MAX`](Self::MAX), so it fits a signed 64-bit database column
 /// and leaves 0 free to mean "none yet". Tokens of one key rise with every grant and may skip

@@ -177,7 +177,7 @@ fn bad_arguments_exit_with_2_and_say_which_one() {
         (&["--seconds", "0"], "--seconds"),
         (&["--ttl", "10us"], "--ttl"),
         (&["--ttl", "soon"], "--ttl"),
-        (&["--pause", "-1ms"], "--pause"),
+        (&["--pause", "an hour"], "--pause"),
         (&["--seed", "x"], "--seed"),
     ] {
         let output = tenure(&[&["stress"], &arguments[..]].concat());

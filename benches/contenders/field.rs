@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tenure::LockManager;
 
 use super::{Coarse, Kept, LeaseTable, Precise, Removed};
-use crate::measure::{Kind, Lane, Sample, Seat};
+use crate::measure::{Kind, Lane, Sample, Seat, waited};
 
 /// The TTL of leases that stay held while others are measured.
 const HELD_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -38,7 +38,8 @@ pub(crate) struct Setup {
     pub(crate) name: &'static str,
     /// Growth of resident memory, if the system says.
     pub(crate) bytes: Option<u64>,
-    /// The time of one grant of the held keys in nanoseconds, all growth included.
+    /// The time of one grant of the held keys in nanoseconds, all growth included, waiting for a
+    /// processor not.
     pub(crate) grant_nanos: Option<f64>,
 }
 
@@ -133,19 +134,19 @@ fn set_up<T: LeaseTable>(
             "nobody else could have released {key}"
         );
     }
-    let start = Instant::now();
+    let (start, waited_before) = (Instant::now(), waited());
     for key in held.clone() {
         let lease = granted(&table, key);
         table.keep(lease);
     }
-    let nanos = start.elapsed().as_nanos() as f64;
+    let ran = start.elapsed().saturating_sub(waited() - waited_before);
     let grants = held.clone().count();
     setups.push(Setup {
         name,
         bytes: resident_bytes()
             .zip(before)
             .map(|(after, before)| after.saturating_sub(before)),
-        grant_nanos: (grants > 0).then(|| nanos / grants as f64),
+        grant_nanos: (grants > 0).then(|| ran.as_nanos() as f64 / grants as f64),
     });
     table
 }

@@ -63,7 +63,7 @@ impl Sample {
 
 /// How long this thread has been ready to run without a processor since it began, where the
 /// system tells it as Linux does; zero elsewhere.
-fn waited() -> Duration {
+pub(crate) fn waited() -> Duration {
     let statistics = fs::read_to_string("/proc/thread-self/schedstat");
     let nanos = statistics
         .ok()

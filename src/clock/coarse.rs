@@ -321,7 +321,7 @@ mod tests {
     fn a_few_readings_do_not_wake_the_ticker_and_are_true() {
         // Real time.
         let (clock, real) = (clock(), SystemClock::new());
-        for _ in 0..3 {
+        for _ in 0..10 {
             for _ in 0..WAKING_READS / 4 {
                 let before = real.now();
                 assert!(clock.now() >= before);

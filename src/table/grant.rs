@@ -107,6 +107,34 @@ impl<L: Layout> Table<L> {
         Some(Granted::new(cell, Handle::new(new, life), token))
     }
 
+    /// The refusal where it is simple: the bucket's first cell is a live lease of the key.
+    #[inline]
+    pub(crate) fn refuse_fast(
+        &self,
+        local: &Local,
+        key: Key,
+        hash: u64,
+        now: u64,
+    ) -> Option<Refused> {
+        let bucket = local.array.bucket(hash);
+        let word = bucket.load::<L>();
+        if !word.is_normal() || word.cell() == 0 {
+            return None;
+        }
+        let cell = self.cell(word.cell());
+        let state = cell.state::<L>();
+        let held = cell.contents(state);
+        let refused = state.is_held()
+            && held.key == key
+            && held.deadline > now
+            && bucket.load_in_order::<L>() == word;
+        refused.then_some(Refused::Held {
+            owner: held.owner,
+            token: held.token,
+            deadline: held.deadline,
+        })
+    }
+
     /// Grants the lease if nobody holds the key at `local.now`: the whole of rule 1.
     ///
     /// Lock-free: a retry means that another operation on this bucket succeeded.

@@ -50,7 +50,7 @@ impl Layout for Wide {
     const LIFE_BITS: u32 = 24;
     const DEADLINE_BITS: u32 = 36;
     #[cfg(not(tenure_loom))]
-    const FIRST_CHUNK: u32 = 512;
+    const FIRST_CHUNK: u32 = 1 << 14;
     #[cfg(tenure_loom)]
     const FIRST_CHUNK: u32 = 8;
 }

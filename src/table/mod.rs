@@ -74,7 +74,7 @@ pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};
 pub(crate) use self::local::{Counters, Local, Moved};
 pub(crate) use self::lookup::{Found, NotFound};
-pub(crate) use self::renew::Unrenewed;
+pub(crate) use self::renew::{Unrenewed, Wanted};
 
 use self::array::Array;
 use self::bucket::BucketWord;
@@ -144,7 +144,7 @@ impl<L: Layout> Table<L> {
         let min_buckets = buckets.next_power_of_two();
         let first = Arc::new(Array::first::<L>(min_buckets)?);
         Some(Self {
-            slab: Slab::new(),
+            slab: Slab::new()?,
             current: SharedArc::new(Some(first)),
             hasher,
             free: AtomicU64::new(0),

@@ -15,18 +15,37 @@ pub(crate) enum Unrenewed {
     NoMemory,
 }
 
+/// The deadline that a renewal wants.
+pub(crate) trait Wanted {
+    /// Whether a lease with that deadline is live now, and lasts long enough.
+    fn is_met_by(&self, deadline: u64) -> bool;
+    /// Now and the deadline, in ticks.
+    fn ticks(&self) -> (u64, u64);
+}
+
+impl Wanted for (u64, u64) {
+    fn is_met_by(&self, deadline: u64) -> bool {
+        deadline > self.0 && deadline >= self.1
+    }
+
+    fn ticks(&self) -> (u64, u64) {
+        *self
+    }
+}
+
 impl<L: Layout> Table<L> {
-    /// Moves the lease's deadline to `deadline`, never back, and answers with the one that stands.
-    /// `None` if the lease is over, has moved, or has to move: then a look-up by key tells.
+    /// Moves the lease's deadline to that of `wanted`, never back, and answers with the one that
+    /// stands. `None` if the lease is over, has moved, or has to move: then a look-up by key tells.
     ///
-    /// One CAS on the cell's state.
+    /// One CAS on the cell's state; or none, if the deadline that stands is late enough, as it is for
+    /// all renewals of one TTL within one tick but the first. (The lease was live when the state was
+    /// loaded, and neither the wheel nor a thief ends it before that deadline.)
     #[inline]
     pub(crate) fn renew_fast(
         &self,
         handle: Handle,
         name: &Name,
-        deadline: u64,
-        now: u64,
+        wanted: &impl Wanted,
     ) -> Option<u64> {
         let cell = self.cell(handle.cell());
         loop {
@@ -36,11 +55,14 @@ impl<L: Layout> Table<L> {
             }
             let era = cell.era();
             let old = state.deadline(era);
+            if cell.state::<L>() == state && wanted.is_met_by(old) {
+                return Some(old);
+            }
+            let (now, deadline) = wanted.ticks();
             let renewed = state.with_deadline(era, deadline.max(old))?;
             if old <= now {
                 return None;
             }
-            // Even an unchanged deadline is written: success means that the lease stood here.
             if cell.change(state, renewed) {
                 return Some(deadline.max(old));
             }
@@ -56,7 +78,7 @@ impl<L: Layout> Table<L> {
         name: &Name,
         deadline: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
-        match self.renew_fast(handle, name, deadline, local.now) {
+        match self.renew_fast(handle, name, &(local.now, deadline)) {
             Some(deadline) => Ok((deadline, handle)),
             None => self.renew_by_key(local, name, deadline),
         }

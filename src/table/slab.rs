@@ -25,19 +25,39 @@ struct Chunk {
 /// All cells of a table.
 #[derive(Debug)]
 pub(crate) struct Slab<L: Layout> {
+    /// Chunk 0, which most programs never outgrow: its cells are found without any arithmetic.
+    first: Chunk,
+    /// The others; place 0 stays empty.
     chunks: [OnceLock<Chunk>; MAX_CHUNKS],
     /// The next index never used. Index 0 is the null.
     fresh: AtomicU32,
     layout: std::marker::PhantomData<L>,
 }
 
+impl Chunk {
+    fn new(cells: usize) -> Option<Self> {
+        let words = zeroed_words((cells + 1) * CELL_WORDS)?;
+        let misaligned = words.as_ptr().addr() % CACHE_LINE;
+        let skew = (CACHE_LINE - misaligned) % CACHE_LINE / size_of::<u64>();
+        Some(Self { words, skew })
+    }
+
+    #[inline(always)]
+    fn cell(&self, offset: usize) -> Cell<'_> {
+        let words = &self.words[self.skew + offset * CELL_WORDS..];
+        Cell(words.first_chunk().expect("a chunk ends with a whole cell"))
+    }
+}
+
 impl<L: Layout> Slab<L> {
-    pub(crate) fn new() -> Self {
-        Self {
+    /// `None` if the memory can't be had.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            first: Chunk::new(L::FIRST_CHUNK as usize)?,
             chunks: [const { OnceLock::new() }; MAX_CHUNKS],
             fresh: AtomicU32::new(1),
             layout: std::marker::PhantomData,
-        }
+        })
     }
 
     /// The chunk of a cell and the cell's place in it.
@@ -51,14 +71,21 @@ impl<L: Layout> Slab<L> {
         )
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn cell(&self, index: u32) -> Cell<'_> {
+        if index < L::FIRST_CHUNK {
+            return self.first.cell(index as usize);
+        }
+        self.cell_beyond(index)
+    }
+
+    #[inline(never)]
+    fn cell_beyond(&self, index: u32) -> Cell<'_> {
         let (level, offset) = Self::place(index);
         let chunk = self.chunks[level & (MAX_CHUNKS - 1)]
             .get()
             .expect("a cell's index is handed out after its chunk is in place");
-        let words = &chunk.words[chunk.skew + offset * CELL_WORDS..];
-        Cell(words.first_chunk().expect("a chunk ends with a whole cell"))
+        chunk.cell(offset)
     }
 
     /// Up to `count` cells never used before, as a range; empty if the table is full or memory
@@ -85,16 +112,13 @@ impl<L: Layout> Slab<L> {
     fn ensure(&self, index: u32) -> bool {
         let (last, _) = Self::place(index);
         (last.saturating_sub(1)..=last).all(|level| {
-            self.chunks[level].get().is_some() || {
-                let cells = (L::FIRST_CHUNK as usize) << level;
-                let Some(words) = zeroed_words((cells + 1) * CELL_WORDS) else {
-                    return false;
-                };
-                let misaligned = words.as_ptr().addr() % CACHE_LINE;
-                let skew = (CACHE_LINE - misaligned) % CACHE_LINE / size_of::<u64>();
+            level == 0 || self.chunks[level].get().is_some() || {
+                let chunk = Chunk::new((L::FIRST_CHUNK as usize) << level);
                 // Whoever comes second drops its untouched chunk.
-                let _ = self.chunks[level].set(Chunk { words, skew });
-                true
+                chunk.is_some_and(|chunk| {
+                    let _ = self.chunks[level].set(chunk);
+                    true
+                })
             }
         })
     }

@@ -896,8 +896,13 @@ hpub: /* publish a brand-new array whose parent is c */
 hb:
   atomic {
     if
+#ifdef M_PARNONE   /* looks at the first bucket only */
+    :: b==1 -> b=0; goto hfin
+    :: b<1 -> h=hd[HB];
+#else
     :: b==SZ(c) -> b=0; goto hfin
     :: b<SZ(c) -> h=hd[HB];
+#endif
        if
        :: FLG(h)==UNINIT -> goto mig
        :: else -> h=0; i=0; goto tt

@@ -80,8 +80,12 @@ impl Stage {
     fn until(&self, asked: Asked, tally: &mut Tally) -> Instant {
         let lag = self.clock_lag(asked);
         tally.clock_lag = tally.clock_lag.max(lag);
-        let end = asked.real + self.ttl;
-        if lag > EXCUSED_LAG { end - lag } else { end }
+        let excused = if lag > EXCUSED_LAG {
+            lag
+        } else {
+            Duration::ZERO
+        };
+        asked.real + self.ttl.saturating_sub(excused)
     }
 }
 

@@ -22,7 +22,9 @@ use super::worker::{Character, Worker};
 const BEAT: Duration = TICK;
 /// Beats between two updates of the progress bar.
 const BEATS_PER_UPDATE: u32 = 100;
-/// How long a resize may take to settle after the last operation.
+/// How long a resize may take to end when nobody asks for anything.
+const RESIZE: Duration = Duration::from_secs(60);
+/// How long the last leases may stay after their TTL before they count as leaked.
 const SETTLE: Duration = Duration::from_secs(10);
 /// The churn lasts at least so long, even if filling took all of `--seconds`.
 const MIN_CHURN: Duration = Duration::from_secs(2);
@@ -85,13 +87,12 @@ pub(super) fn run(args: &Args) -> io::Result<Report> {
         })
         .collect();
 
-    let begin = Instant::now();
     if let Some(mass) = &mass {
         fill(&stage, mass, &characters, &bar, &mut measured, &mut tally);
     }
     let time = Duration::from_secs(args.seconds);
     let left = if mass.is_some() {
-        time.saturating_sub(begin.elapsed()).max(MIN_CHURN)
+        time.saturating_sub(measured.fill).max(MIN_CHURN)
     } else {
         time
     };
@@ -150,9 +151,11 @@ fn fill(
     measured.peak_leases = stage.manager.len() as u64;
     bar.set_message("measuring memory at rest");
     let waited = Instant::now();
-    while stage.manager.stats().resizing && waited.elapsed() < SETTLE {
+    while stage.manager.stats().resizing && waited.elapsed() < RESIZE {
         thread::sleep(BEAT);
     }
+    // Whoever finished the resize may still be giving the old table back.
+    thread::sleep(BEAT * BEATS_PER_UPDATE);
     let stats = stage.manager.stats();
     measured.manager_bytes = stats.memory_bytes as u64;
     if !stats.resizing {

@@ -1,0 +1,115 @@
+#!/bin/bash
+# run.sh -- verify the models, then break one rule at a time: each mutation MUST fail.
+# One PASS/FAIL line each; exits nonzero on any surprise.  Needs spin and gcc.
+#   FULL=1   also the bigger runs        JOBS=n   runs at once (default 2)
+#   ONLY=re  only the names that match   TMO, MEMKB   limits of one run (seconds, KB)
+# A line: kind|name|switches.  kind  v must pass   V the same, FULL only   l must have no endless
+# cycle (walks bounded)   m must fail   n must have an endless cycle
+here=$(cd "$(dirname "$0")" && pwd)
+one() { # kind name switches
+  local kind=$1 name=$2 defs=$3 d="$WORK/$2" cc="-O0 -DSAFETY" po="" want=0 tmo=${TMO:-200} st err why
+  case $kind in
+    V) cc="-O2 -DSAFETY"; tmo=${TMO:-900};;
+    l) cc="-O0 -DNP"; po="-l"; defs="$defs -DBOUND";;
+    m) want=1;;
+    n) cc="-O0 -DNP"; po="-l"; want=1; defs="$defs -DBOUND";;
+  esac
+  mkdir -p "$d"; cp "$here"/*.pml "$d"/; cd "$d" || return
+  # shellcheck disable=SC2086
+  if ! spin -a $defs s.pml > spin.log 2>&1 || ! gcc $cc -w -DNOFAIR -DCOLLAPSE -DVECTORSZ=2048 -o pan pan.c > gcc.log 2>&1; then
+    echo "FAIL $name (does not build: $(cat spin.log gcc.log 2>/dev/null | tail -1))"; touch "$WORK/surprise"; return
+  fi
+  # shellcheck disable=SC2086
+  ( ulimit -v "${MEMKB:-2900000}"; timeout "$tmo" ./pan -m2000000 -w22 $po > out.log 2>&1; echo "rc=$?" >> out.log )
+  st="$(grep -m1 'states, stored' out.log | awk '{print $1}') states, $(grep -o 'elapsed time [0-9.]*' out.log | cut -d' ' -f3) s"
+  err=$(grep -o 'errors: [0-9]*' out.log | cut -d' ' -f2); why=$(grep -m1 'pan:[0-9]*:' out.log | cut -c1-110)
+  if [ -z "$err" ]; then echo "FAIL $name (no result: $(tail -1 out.log))"; touch "$WORK/surprise"
+  elif [ "$err" = 0 ] && grep -qiE 'search not completed|out of memory|search depth too small' out.log; then
+    echo "FAIL $name (search not completed; $st)"; touch "$WORK/surprise"
+  elif [ "$want" = 0 ] && [ "$err" = 0 ]; then echo "PASS $name ($st)"
+  elif [ "$want" = 1 ] && [ "$err" != 0 ]; then echo "PASS $name (caught: $why)"
+  elif [ "$want" = 1 ]; then echo "FAIL $name (NOT caught; $st)"; touch "$WORK/surprise"
+  else echo "FAIL $name ($why; $st)"; touch "$WORK/surprise"; fi
+  cd /; rm -rf "$d"
+}
+export -f one; export here
+WORK=$(mktemp -d); export WORK; trap 'rm -rf "$WORK"' EXIT
+command -v spin > /dev/null && command -v gcc > /dev/null || { echo "FAIL needs spin and gcc"; exit 2; }
+grep -v '^#' <<'L' | { if [ "$FULL" = 1 ]; then cat; else grep -v '^V'; fi; } | grep -E "^[^|]*\|[^|]*${ONLY:-}[^|]*\|" | tr '\n' '\0' | xargs -0 -P "${JOBS:-2}" -I{} bash -c 'IFS="|" read -r k n d <<< "{}"; one "$k" "$n" "$d"'
+# ---- A: a fresh array per generation, cached references, no reads of `current`
+v|base|-DSEQ=0 -DP0 -DA0=1 -DA1=1 -DNN=3
+v|A_grow_2growers|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=2
+v|A_grow_1_2_4|-DSEQ=4 -DP0 -DNN=4 -DLOWPOP -DH=1 -DN0=1
+v|A_rebase_1_1_1_1|-DSEQ=3 -DP0 -DNN=4 -DLOWPOP -DH=1 -DN0=1
+v|A_mixed_caches|-DSEQ=3 -DNARR=3 -DPUBD -DP0 -DNN=4 -DLOWPOP -DH=1 -DA0=1
+v|A_free_at_next_life|-DSEQ=3 -DNARR=3 -DP0 -DNN=3 -DLOWPOP -DH=1 -DN0=1 -DFRDEAD
+V|A_grow_two_leases|-DSEQ=1 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=1
+V|A_grow_acquirer|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA1=1
+V|A_grow_contended|-DSEQ=1 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA0=1
+V|A_rebase_contended|-DSEQ=3 -DNARR=3 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA0=1
+# ---- B: shrinking
+v|B_1_2_1|-DSEQ=5 -DP0 -DNN=4 -DLOWPOP -DH=1 -DN0=1
+v|B_2_1_contended|-DSEQ=2 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA1=1
+V|B_2_1_two_leases|-DSEQ=2 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=1
+V|B_2_1_acquirer|-DSEQ=2 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA1=1
+# ---- C: the wheel looks at any cell at any time
+v|C_wheel_release|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DA1=1 -DNN=3 -DLOWPOP
+v|C_wheel_thief|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=4 -DA0=1 -DNN=3 -DLOWPOP
+v|C_wheel_grow|-DSEQ=1 -DPUBD -DEXP -DMAXT=1 -DP0 -DO0=1 -DNN=3 -DLOWPOP
+v|C_wheel_shrink|-DSEQ=2 -DPUBD -DEXP -DMAXT=1 -DP0 -DO0=1 -DNN=3 -DLOWPOP
+v|C_thief_shrink|-DSEQ=2 -DPUBD -DEXP -DMAXT=1 -DP1 -DO1=3 -DD1=1 -DNN=3 -DLOWPOP -DNOWHEEL -DA0=1
+V|C_wheel_renew_thief|-DSEQ=0 -DEXP -DP0 -DO0=3 -DA0=1 -DNN=3
+# ---- D: handles by life + key + token
+v|D_stale_handle_other_key|-DSTALE=1 -DA1=1 -DNN=3
+v|D_stale_handle_same_key|-DSTALE=2 -DA1=1 -DNN=3
+v|D_handle_moves|-DSEQ=3 -DNARR=3 -DEXP -DMAXT=1 -DMOVE -DO0=3 -DP0 -DH=1 -DNN=3 -DLOWPOP -DNOWHEEL
+# ---- E, F: reasons, one report per grant; renew never shortens
+v|E_release_twice|-DSEQ=0 -DSHARED -DP0 -DS0=1 -DA1=1 -DNN=3
+v|E_release_and_renew|-DSEQ=0 -DSHARED -DP0 -DS0=6 -DA1=1 -DNN=3
+v|E_revoke|-DSEQ=0 -DP0 -DA1=1 -DRV=0 -DNN=3
+v|F_two_renewers|-DSEQ=0 -DSHARED -DEXP -DP0 -DO0=6 -DS0=6 -DA0=1 -DNN=2 -DNOWHEEL
+# ---- no endless cycle
+l|L_grow|-DSEQ=1 -DPUBD -DP0 -DNN=3 -DLOWPOP -DA0=1
+l|L_shrink|-DSEQ=2 -DPUBD -DP0 -DNN=3 -DLOWPOP -DA1=1
+# ---- mutations
+m|M_done_as_empty|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA0=1 -DM_DONEEMPTY
+m|M_uninit_as_empty|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA0=1 -DM_UNINITEMPTY
+n|M_no_refresh|-DSEQ=1 -DPUBD -DP0 -DNN=3 -DLOWPOP -DA0=1 -DM_NOREFRESH
+m|M_publish_while_parent_remains|-DSEQ=3 -DNARR=3 -DPUBD -DP0 -DNN=4 -DLOWPOP -DH=1 -DA0=1 -DM_PUBEARLY
+m|M_parent_none_early|-DSEQ=8 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA1=1 -DPUBD -DM_PARNONE
+m|M_child_version_fresh|-DSEQ=3 -DNARR=2 -DP1 -DNN=4 -DLOWPOP -DH=1 -DN1=1 -DM_CHILDVER
+m|M_freeze_no_reload|-DSEQ=1 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=2 -DNOH1 -DN0=1 -DM_NOFRZCHK
+m|M_cells_not_frozen|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_NOCELLFRZ
+m|M_done_before_second_child|-DSEQ=1 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=1 -DM_DONEEARLY
+m|M_done_by_store|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=2 -DM_DONESTORE
+m|M_unwritten_cell_given_back_dead|-DSEQ=1 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA0=1 -DM_GIVESAME
+m|M_frozen_original_made_dead|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_FRSAME
+m|M_shrink_freezes_one_parent|-DSEQ=2 -DP0 -DP1 -DNN=4 -DLOWPOP -DH=1 -DM_ONEFRZ
+m|M_shrink_version_of_one_parent|-DSEQ=2 -DP0 -DP1 -DN1=1 -DNN=4 -DLOWPOP -DH=1 -DM_ONEVER
+m|M_shrink_frees_on_publish|-DSEQ=2 -DP0 -DP1 -DNN=4 -DLOWPOP -DH=2 -DN0=1 -DNOH1 -DM_FREEPUB
+m|M_shrink_copies_one_chain|-DSEQ=2 -DP0 -DP1 -DNN=4 -DLOWPOP -DH=1 -DM_COPYONE
+m|M_shrink_done_by_store|-DSEQ=2 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=2 -DNOH1 -DM_DONESTORE
+m|M_killed_copied_as_live|-DSEQ=3 -DNARR=2 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA0=1 -DM_COPYKILLED
+m|M_wheel_not_found_linked|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DA1=1 -DNN=3 -DLOWPOP -DM_WNOLINK
+m|M_wheel_cas_without_life|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DN0=1 -DNN=2 -DLOWPOP -DM_WNOLIFE
+m|M_failed_grant_left_held|-DSEQ=0 -DA0=1 -DA2=1 -DOA0=4 -DOA2=4 -DNN=3 -DLOWPOP -DM_GIVEHELD
+m|M_lost_copy_left_held|-DSEQ=3 -DNARR=2 -DP0 -DH=2 -DNN=3 -DLOWPOP -DM_GIVECOPY
+m|M_handle_by_life_only_1|-DSTALE=1 -DA1=1 -DNN=3 -DM_HNOKEY
+m|M_handle_by_life_only_2|-DSTALE=2 -DA1=1 -DNN=3 -DM_HNOKEY
+m|M_handle_without_life|-DSEQ=3 -DNARR=2 -DP0 -DNN=4 -DLOWPOP -DH=2 -DM_HNOLIFE
+m|M_other_life_means_expired|-DSEQ=3 -DNARR=3 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_LIFEEXP
+m|M_frozen_means_expired|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_FROZENEXP
+m|M_release_state_before_bucket|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DA1=1 -DNN=3 -DLOWPOP -DM_RSF
+m|M_release_any_flag|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_HANYFLAG
+m|M_renew_kills_unlocated|-DSEQ=3 -DNARR=3 -DEXP -DMAXT=1 -DMOVE -DO0=3 -DP0 -DH=1 -DNN=3 -DLOWPOP -DNOWHEEL -DM_RNKILL
+m|M_reason_lost|-DSEQ=0 -DP0 -DO0=1 -DA1=2 -DNN=3 -DLOWPOP -DM_REASON
+m|M_skipper_silent|-DSEQ=0 -DP0 -DO0=1 -DA1=2 -DNN=3 -DLOWPOP -DM_SNOREP
+m|M_killer_reports_unconfirmed|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DNN=2 -DLOWPOP -DM_NOREACH
+m|M_killer_never_unlinks|-DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DNN=2 -DLOWPOP -DM_NOKUNL
+m|M_deep_release_plain|-DSEQ=0 -DSHARED -DP0 -DS0=1 -DA1=1 -DNN=3 -DM_RELPLAIN
+m|M_life_not_raised|-DSEQ=0 -DP0 -DO0=6 -DRV=0 -DA1=1 -DNN=2 -DM_NOBUMP
+m|M_held_unconfirmed|-DSEQ=0 -DP0 -DO0=1 -DA1=2 -DA0=1 -DNN=3 -DM_NOHELDCHK
+m|M_renew_shortens|-DSEQ=0 -DSHARED -DEXP -DP0 -DO0=6 -DS0=6 -DA0=1 -DNN=2 -DNOWHEEL -DM_SHORTEN
+L
+if [ -e "$WORK/surprise" ]; then echo "FAIL: surprises above"; exit 1; fi
+echo "PASS: all as expected"
