@@ -100,7 +100,7 @@ impl<L: Layout> Table<L> {
 
     /// Puts a new array in place, unless a resize is under way. False if that can't be done: no
     /// memory, or no tokens.
-    fn resize(&self, newest: &Arc<Array>, buckets: usize) -> bool {
+    pub(super) fn resize(&self, newest: &Arc<Array>, buckets: usize) -> bool {
         if newest.parent.is_some() {
             return true;
         }

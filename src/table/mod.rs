@@ -69,7 +69,7 @@ mod tests;
 pub(crate) use self::cell::{Cell, Contents};
 pub(crate) use self::ending::{Ended, Look};
 pub(crate) use self::grant::{Ask, Granted, Refused};
-#[cfg(test)]
+#[cfg(all(test, not(tenure_loom)))]
 pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};
 pub(crate) use self::local::{Counters, Local, Moved};
