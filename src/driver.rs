@@ -18,6 +18,10 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn spawn(engine: &Arc<Engine>, name: String) -> io::Result<Self> {
+        if name.contains('\0') {
+            let reason = "its name contains a null character";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        }
         let driven = Arc::clone(engine);
         let thread = thread::Builder::new()
             .name(name)

@@ -21,6 +21,10 @@ use crate::wheel::{Cells, Wheel};
 /// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
 const MOVE_AT_ONCE: usize = 2048;
 
+/// The most that a grant may be asked for at least. A jump of tokens moves those of all keys, so the
+/// rest of the range is for what is granted afterwards: 2^56 grants of the busiest key.
+pub(crate) const MAX_AT_LEAST: u64 = FencingToken::MAX.get() - (1 << 56);
+
 /// Everything behind a manager.
 #[derive(Debug)]
 pub(crate) struct Engine<L: Layout = Wide> {
@@ -314,6 +318,9 @@ impl<L: Layout> Engine<L> {
         now: u64,
     ) -> Result<Acquired, Denied> {
         let deadline = self.time.deadline(now, ttl).map_err(Denied::Ttl)?;
+        if at_least > MAX_AT_LEAST {
+            return Err(Denied::NoToken { wanted: at_least });
+        }
         let ask = Ask {
             key,
             hash: self.table.hash(key),
@@ -503,12 +510,17 @@ impl<L: Layout> Engine<L> {
         self.with(now, |local| {
             let before = local.counters.expired.load(Ordering::Relaxed);
             let tick = local.now;
-            self.wheel.advance_to(&self.table, tick, |cell| {
+            let advanced = self.wheel.advance_to(&self.table, tick, |cell, tick| {
+                // Later than ours if another thread has wanted that meanwhile.
+                local.now = tick;
                 match self.table.look(local, cell) {
                     Look::Nothing => None,
                     Look::At(tick) => Some(tick),
                 }
             });
+            if advanced.is_some_and(|advanced| advanced.wake) {
+                self.wake_driver();
+            }
             if self.table.wants_resize() {
                 self.table.keep_sized(local);
                 self.table.help_resize(local, MOVE_AT_ONCE);

@@ -85,11 +85,8 @@ impl World {
         for _ in 0..next(random) % 3 {
             let now = self.engine.time.now();
             let deadline = self.engine.time.tick_of(now) + 400;
-            if self
-                .engine
-                .renew_fast(handle, &name, deadline, now)
-                .is_none()
-            {
+            let wanted = (self.engine.time.tick_of(now), deadline);
+            if self.engine.renew_fast(handle, &name, &wanted).is_none() {
                 let renewed = self.engine.renew_by_key(&name, deadline, now);
                 handle = renewed.expect("I3: ended early").1;
             }

@@ -41,7 +41,7 @@ pub enum AcquireError {
         /// The number of leases that the manager may have out at once.
         capacity: usize,
     },
-    /// No token above `last` (or at least the one asked for) fits: tokens end at
+    /// The token would be too high: `at_least` may be up to 2^63 - 2^56, and tokens end at
     /// [`FencingToken::MAX`].
     TokensExhausted {
         /// The least token that would have had to be granted, saturated.

@@ -169,13 +169,14 @@ impl LockManager {
     /// passes its log index, a restarted node the start of its reserved block, a quorum of managers
     /// the highest token that any of them has seen.
     ///
-    /// A token more than 2^36 above those in use makes the manager copy its table: rare jumps cost
-    /// nothing, a jump with each call would.
+    /// A token more than 2^36 above those in use makes the manager copy its table, and raises the
+    /// tokens of all keys: rare jumps cost nothing, a jump with each call would.
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire); in particular
-    /// [`AcquireError::TokensExhausted`] if `at_least` is the last token and was granted before.
+    /// As [`try_acquire`](Self::try_acquire), and [`AcquireError::TokensExhausted`] if `at_least` is
+    /// above 2^63 - 2^56: since a jump raises the tokens of all keys, the last of them are kept for
+    /// what is granted afterwards.
     #[inline(always)]
     pub fn try_acquire_at_least(
         &self,

@@ -12,9 +12,10 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::table::Wanted;
 use crate::time::Timestamp;
 
-/// The last tick that a deadline may have: the wheel's words hold 50 bits. At the shortest tick of
-/// 10 microseconds that is 356 years of clock.
-const LAST_TICK: u64 = (1 << 50) - (1 << 16);
+/// The last tick that a deadline may have: the wheel's words hold 49 bits. At the shortest tick of
+/// 10 microseconds that is 178 years of clock.
+const LAST_TICK: u64 = (1 << 49) - (1 << 16);
+const _: () = assert!(LAST_TICK < crate::wheel::LAST_NOW);
 
 #[derive(Debug)]
 enum Source {

@@ -160,7 +160,12 @@ impl<'a> Cell<'a> {
 
     #[inline]
     pub(crate) fn set_state<L: Layout>(self, state: State<L>) {
+        #[cfg(not(tenure_loom))]
         self.0[STATE].store(state.0, Ordering::Release);
+        // Loom would let the storing thread read, afterwards, what another thread's CAS wrote before
+        // the store; the language does not, since nothing comes between a CAS and what it read.
+        #[cfg(tenure_loom)]
+        self.0[STATE].swap(state.0, Ordering::AcqRel);
     }
 
     /// One CAS on the exact state.

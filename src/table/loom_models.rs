@@ -73,7 +73,7 @@ fn expired(locals: &[&Local]) -> u64 {
 
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(4);
     builder.max_branches = 20_000;
     builder.check(body);
 }
@@ -205,7 +205,9 @@ fn of_a_release_and_an_expiry_exactly_one_reports() {
         let held = table.grant(&mut a, &ask(&table, 1, 10)).expect("free");
         let other = Arc::clone(&table);
         let thread = thread::spawn(move || {
-            assert_eq!(other.look(&mut b, held.handle.cell()), Look::Nothing);
+            let looked = other.look(&mut b, held.handle.cell());
+            // Unlinked by the releaser, and not `DEAD` yet: the wheel comes back.
+            assert!(matches!(looked, Look::Nothing | Look::At(11)), "{looked:?}");
             b
         });
         let released = table.release(&mut a, held.handle, &name(&table, 1, held.token));

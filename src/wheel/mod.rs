@@ -185,15 +185,16 @@ impl Wheel {
     /// Turns the wheel to `now`, and calls `look` for each cell whose tick has come; `None` if
     /// another thread is turning it, which then goes on to `now` before it returns.
     ///
-    /// `look` does what is due and returns the tick of the cell's next look, or `None` if there is
-    /// nothing to wait for. It is called at least twice for each cell, must stand that, may
+    /// `look` is given the cell and the tick that the wheel is being turned to, which is later than
+    /// `now` if another thread wanted that. It does what is due by that tick and returns the tick of
+    /// the cell's next look, or `None` if there is nothing to wait for. It is called at least twice for each cell, must stand that, may
     /// register cells, and may even advance (which does nothing). A returned tick that is not
     /// after `now` means the next advance. A `now` behind the wheel's is taken as the wheel's.
     pub(crate) fn advance_to(
         &self,
         cells: &impl Cells,
         now: u64,
-        mut look: impl FnMut(u32) -> Option<u64>,
+        mut look: impl FnMut(u32, u64) -> Option<u64>,
     ) -> Option<Advanced> {
         // A wheel at its end stands still instead of wrapping.
         self.wanted.fetch_max(now.min(LAST_NOW), Ordering::AcqRel);
@@ -225,7 +226,7 @@ impl Wheel {
         heaps: &mut [Heap],
         cells: &impl Cells,
         now: u64,
-        look: &mut impl FnMut(u32) -> Option<u64>,
+        look: &mut impl FnMut(u32, u64) -> Option<u64>,
     ) -> Advanced {
         let mut tally = Tally {
             looks: 0,

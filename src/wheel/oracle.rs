@@ -133,7 +133,7 @@ impl Oracle {
         self.wheel.woke();
         let mut fired = BTreeSet::new();
         let deadlines = &mut self.deadlines;
-        let advanced = self.wheel.advance_to(&self.memory, now, |cell| {
+        let advanced = self.wheel.advance_to(&self.memory, now, |cell, _| {
             let deadline = &mut deadlines[cell as usize];
             if let Some(due) = deadline.take_if(|deadline| *deadline <= now) {
                 assert!(fired.insert((due, cell)), "a cell fired twice");

@@ -201,10 +201,13 @@ impl Shard {
         }
         let occupied = |slot: usize| self.slots[slot].load(Ordering::Relaxed) != 0;
         let near = (position + 1..=position + SLOTS).find(|&tick| occupied(near_slot(tick)));
+        let near = near.unwrap_or(u64::MAX);
         let range = position >> LEVEL_BITS;
-        let far = (range + 1..=range + SLOTS).find(|&range| occupied(far_slot(range)));
+        let far = (range + 1..=range + SLOTS)
+            .take_while(|range| range << LEVEL_BITS < near)
+            .find(|&range| occupied(far_slot(range)));
         let far = far.map_or(u64::MAX, |range| range << LEVEL_BITS);
         let early = self.early_due.load(Ordering::Relaxed);
-        near.unwrap_or(u64::MAX).min(far).min(early)
+        near.min(far).min(early)
     }
 }

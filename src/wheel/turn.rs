@@ -62,7 +62,7 @@ pub(super) struct Tally {
 
 /// The state of an advance in one shard. Dropping it, at the end or in a panic of `look`, gives
 /// back whatever is still in hand.
-pub(super) struct Turn<'a, C: Cells, L: FnMut(u32) -> Option<u64>> {
+pub(super) struct Turn<'a, C: Cells, L: FnMut(u32, u64) -> Option<u64>> {
     pub(super) wheel: &'a Wheel,
     pub(super) shard: &'a Shard,
     pub(super) cells: &'a C,
@@ -74,7 +74,7 @@ pub(super) struct Turn<'a, C: Cells, L: FnMut(u32) -> Option<u64>> {
     pub(super) chain: u32,
 }
 
-impl<C: Cells, L: FnMut(u32) -> Option<u64>> Turn<'_, C, L> {
+impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     pub(super) fn run(&mut self) {
         let from = self.shard.position.load(Ordering::Relaxed);
         debug_assert!(from <= self.now, "the wheel turns forward only");
@@ -230,7 +230,7 @@ impl<C: Cells, L: FnMut(u32) -> Option<u64>> Turn<'_, C, L> {
     fn look_at(&mut self, cell: u32) -> Option<u64> {
         self.tally.looks += 1;
         // A look in the past would keep this advance busy for ever: the next one is soon enough.
-        (self.look)(cell).map(|tick| tick.max(self.now + 1))
+        (self.look)(cell, self.now).map(|tick| tick.max(self.now + 1))
     }
 
     /// Looks once more at a cell whose registration has just become later or been dropped.
@@ -248,7 +248,7 @@ impl<C: Cells, L: FnMut(u32) -> Option<u64>> Turn<'_, C, L> {
     }
 }
 
-impl<C: Cells, L: FnMut(u32) -> Option<u64>> Drop for Turn<'_, C, L> {
+impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Drop for Turn<'_, C, L> {
     fn drop(&mut self) {
         // Only a panic of `look` leaves a list in hand.
         while self.chain != 0 {
