@@ -509,24 +509,34 @@ impl<L: Layout> Engine<L> {
         let now = self.time.precise_now();
         self.with(now, |local| {
             let before = local.counters.expired.load(Ordering::Relaxed);
-            let tick = local.now;
-            let advanced = self.wheel.advance_to(&self.table, tick, |cell, tick| {
-                // Later than ours if another thread has wanted that meanwhile.
-                local.now = tick;
-                match self.table.look(local, cell) {
-                    Look::Nothing => None,
-                    Look::At(tick) => Some(tick),
-                }
-            });
-            if advanced.is_some_and(|advanced| advanced.wake) {
-                self.wake_driver();
-            }
+            self.turn(local);
             if self.table.wants_resize() {
                 self.table.keep_sized(local);
                 self.table.help_resize(local, MOVE_AT_ONCE);
             }
+            // What has moved meanwhile may be due itself.
+            while local.has_chores() {
+                self.chores(local);
+                self.turn(local);
+            }
             local.counters.expired.load(Ordering::Relaxed) - before
         })
+    }
+
+    /// Turns the wheel to the thread's now.
+    fn turn(&self, local: &mut Local) {
+        let now = local.now;
+        let advanced = self.wheel.advance_to(&self.table, now, |cell, tick| {
+            // Later than ours if another thread has wanted that meanwhile.
+            local.now = tick;
+            match self.table.look(local, cell) {
+                Look::Nothing => None,
+                Look::At(tick) => Some(tick),
+            }
+        });
+        if advanced.is_some_and(|advanced| advanced.wake) {
+            self.wake_driver();
+        }
     }
 
     /// The tick at which [`advance`](Self::advance) next has something to do.
