@@ -43,7 +43,7 @@ pub(crate) struct Engine<L: Layout = Wide> {
 
 #[derive(Debug)]
 struct Capacity {
-    max: i64,
+    max: usize,
     out: AtomicI64,
 }
 
@@ -121,7 +121,7 @@ impl Denied {
 impl Capacity {
     /// Counts one lease in advance, unless as many are out as may be.
     fn reserve(&self) -> bool {
-        let room = |out: i64| (out < self.max).then_some(out + 1);
+        let room = |out: i64| (usize::try_from(out).unwrap_or(0) < self.max).then_some(out + 1);
         self.out
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, room)
             .is_ok()
@@ -181,7 +181,7 @@ impl<L: Layout> Engine<L> {
             table,
             wheel: Wheel::new(shards.next_power_of_two().min(16), start),
             capacity: options.max_leases.map(|max| Capacity {
-                max: i64::try_from(max).unwrap_or(i64::MAX),
+                max,
                 out: AtomicI64::new(0),
             }),
             registry: Mutex::new(Registry::default()),
@@ -376,7 +376,7 @@ impl<L: Layout> Engine<L> {
         for swept in [false, true] {
             if capacity.reserve() {
                 let granted = self.grant_reserved(ask, now, 1);
-                return granted.map_err(|refused| Denied::of(refused, capacity.max as usize));
+                return granted.map_err(|refused| Denied::of(refused, capacity.max));
             }
             if let Ok(found) = self.find(ask.key, now)
                 && found.contents.deadline > self.time.tick_of(now)
@@ -391,7 +391,7 @@ impl<L: Layout> Engine<L> {
                 self.advance();
             }
         }
-        Err(Denied::of(Refused::NoCell, capacity.max as usize))
+        Err(Denied::of(Refused::NoCell, capacity.max))
     }
 
     /// Makes sure that the wheel looks at a published cell by its deadline; `word` is its wheel word,

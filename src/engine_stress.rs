@@ -113,7 +113,7 @@ impl World {
                 );
                 self.highest[key].fetch_max(granted.token, Ordering::SeqCst);
             }
-            Err(Denied::Held { .. }) if next(random) % 4 == 0 => {
+            Err(Denied::Held { .. }) if next(random).is_multiple_of(4) => {
                 let now = self.engine.time.now();
                 let _ = self.engine.revoke(Key::from_raw(key as u128), now);
             }

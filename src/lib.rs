@@ -32,3 +32,9 @@ pub use self::manager::{Holder, LockManager, Stats};
 pub use self::owner::OwnerId;
 pub use self::time::Timestamp;
 pub use self::token::{FencingToken, TokenError};
+
+/// What the fuzz targets drive and the public interface does not show.
+#[cfg(fuzzing)]
+pub mod fuzzing {
+    pub use crate::wheel::fuzz_wheel as wheel;
+}

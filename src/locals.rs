@@ -38,9 +38,12 @@ impl Drop for Entry {
     }
 }
 
+/// Boxed, since an entry is half a kilobyte and moves to and from the slot.
+type Others = RefCell<Vec<Box<Entry>>>;
+
 thread_local! {
     static LAST: Cell<Option<Box<Entry>>> = const { Cell::new(None) };
-    static OTHERS: RefCell<Vec<Box<Entry>>> = const { RefCell::new(Vec::new()) };
+    static OTHERS: Others = const { RefCell::new(Vec::new()) };
 }
 
 /// Takes this thread's part of `home`, for an operation that calls no code of the user's. (If it
@@ -68,13 +71,10 @@ fn find<H: Home>(home: &H, last: Option<Box<Entry>>) -> Box<Entry> {
         let mut others = others.borrow_mut();
         others.extend(last);
         let at = others.iter().position(|entry| entry.id == home.id());
-        match at {
-            Some(at) => Some(others.swap_remove(at)),
-            None => {
-                others.retain(|entry| entry.home.strong_count() > 0);
-                None
-            }
+        if at.is_none() {
+            others.retain(|entry| entry.home.strong_count() > 0);
         }
+        at.map(|at| others.swap_remove(at))
     });
     found.ok().flatten().unwrap_or_else(|| {
         Box::new(Entry {

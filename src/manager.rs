@@ -353,6 +353,7 @@ impl LockManager {
     /// [`next_wakeup`](Self::next_wakeup), or as often as you like. Leases end at their deadlines for
     /// every other operation whether it is called or not; this gives their memory back and counts
     /// them. If another thread is in it, this one returns at once.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn advance(&self) -> usize {
         usize::try_from(self.engine.advance()).unwrap_or(usize::MAX)
     }

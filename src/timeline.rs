@@ -135,7 +135,7 @@ impl Timeline {
     #[inline]
     pub(crate) fn tick_of(&self, nanos: u64) -> u64 {
         // The product falls short of nanos / tick by less than one, so the quotient by at most one.
-        let quotient = (u128::from(nanos) * u128::from(self.reciprocal) >> 64) as u64;
+        let quotient = ((u128::from(nanos) * u128::from(self.reciprocal)) >> 64) as u64;
         quotient + u64::from(nanos - quotient * self.tick >= self.tick)
     }
 
