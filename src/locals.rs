@@ -3,9 +3,14 @@
 //! An operation takes the part out of the slot and puts it back at its end, so no borrow has to be
 //! tracked. A thread's part goes back to its engine when the thread ends, and is forgotten, once its
 //! engine is gone, the next time that the thread meets a new engine.
+//!
+//! The slot has no destructor, which spares each access a look at whether it has run: the list's
+//! destructor empties the slot as well. What a thread does after that (in destructors of its own
+//! thread-locals) gets a part for one operation only.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
+use std::mem::ManuallyDrop;
 use std::sync::Weak;
 
 use crate::table::Local;
@@ -27,6 +32,8 @@ pub(crate) trait Home: Debug + Send + Sync {
 pub(crate) struct Entry {
     pub(crate) local: Local,
     id: u64,
+    /// The thread is ending: not to be kept.
+    transient: bool,
     home: Weak<dyn Home>,
 }
 
@@ -38,29 +45,45 @@ impl Drop for Entry {
     }
 }
 
-/// Boxed, since an entry is half a kilobyte and moves to and from the slot.
-type Others = RefCell<Vec<Box<Entry>>>;
+/// The parts of the engines used before. Boxed, since an entry is half a kilobyte and moves to and
+/// from the slot.
+#[derive(Debug)]
+struct Others(RefCell<Vec<Box<Entry>>>);
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        drop(LAST.take().map(ManuallyDrop::into_inner));
+    }
+}
 
 thread_local! {
-    static LAST: Cell<Option<Box<Entry>>> = const { Cell::new(None) };
-    static OTHERS: Others = const { RefCell::new(Vec::new()) };
+    static LAST: Cell<Option<ManuallyDrop<Box<Entry>>>> = const { Cell::new(None) };
+    static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
 }
 
 /// Takes this thread's part of `home`, for an operation that calls no code of the user's. (If it
 /// did, and that called the manager, the inner call would get a part of its own: slow, but right.)
 #[inline(always)]
 pub(crate) fn take<H: Home>(home: &H) -> Box<Entry> {
-    match LAST.try_with(Cell::take) {
-        Ok(Some(entry)) if entry.id == home.id() => entry,
-        other => find(home, other.ok().flatten()),
+    match LAST.take().map(ManuallyDrop::into_inner) {
+        Some(entry) if entry.id == home.id() => entry,
+        other => find(home, other),
     }
 }
 
 /// Puts it back.
 #[inline(always)]
 pub(crate) fn put(entry: Box<Entry>) {
-    // In a thread that is ending the slot is gone, and the part goes back to its engine at once.
-    let _ = LAST.try_with(|last| last.set(Some(entry)));
+    if entry.transient {
+        put_transient(entry);
+    } else {
+        LAST.set(Some(ManuallyDrop::new(entry)));
+    }
+}
+
+#[cold]
+fn put_transient(entry: Box<Entry>) {
+    drop(entry);
 }
 
 /// The part for `home`, after that of another engine was in the slot.
@@ -68,7 +91,7 @@ pub(crate) fn put(entry: Box<Entry>) {
 #[inline(never)]
 fn find<H: Home>(home: &H, last: Option<Box<Entry>>) -> Box<Entry> {
     let found = OTHERS.try_with(|others| {
-        let mut others = others.borrow_mut();
+        let mut others = others.0.borrow_mut();
         others.extend(last);
         let at = others.iter().position(|entry| entry.id == home.id());
         if at.is_none() {
@@ -76,10 +99,12 @@ fn find<H: Home>(home: &H, last: Option<Box<Entry>>) -> Box<Entry> {
         }
         at.map(|at| others.swap_remove(at))
     });
+    let transient = found.is_err();
     found.ok().flatten().unwrap_or_else(|| {
         Box::new(Entry {
             local: home.open(),
             id: home.id(),
+            transient,
             home: home.weak(),
         })
     })
