@@ -83,8 +83,8 @@ impl Builder {
     /// can index, 16,777,216.
     ///
     /// A grant beyond it says [`CapacityExceeded`](crate::AcquireError::CapacityExceeded); no lease
-    /// is ever evicted. With a limit, grants and ends share one counter, which costs about 20 ns a
-    /// pair and more with many threads.
+    /// is ever evicted. With a limit, all grants and ends share one counter, and none takes the short
+    /// path.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = Some(keys);
         self
@@ -111,8 +111,8 @@ impl Builder {
 
     /// The clock. Default: [`CoarseClock::shared`].
     ///
-    /// A [`SystemClock`](crate::SystemClock) reads the time anew for each operation, which about
-    /// doubles its cost.
+    /// A [`SystemClock`](crate::SystemClock) reads the time anew for each operation, which costs more
+    /// than the rest of it.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self

@@ -93,8 +93,10 @@ impl<L: Layout> Table<L> {
     pub(crate) fn wants_resize(&self) -> bool {
         let newest = self.newest();
         let handed = self.handed.load(Ordering::Relaxed);
+        // A resize that can't be is not wanted: the driver would try for ever.
         newest.parent.is_some()
-            || (handed.saturating_mul(SHRINK_ABOVE) < newest.len()
+            || (newest.base < MAX_TOKEN - 1
+                && handed.saturating_mul(SHRINK_ABOVE) < newest.len()
                 && newest.len() > self.min_buckets)
     }
 
