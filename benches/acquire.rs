@@ -26,14 +26,14 @@ use std::time::Duration;
 use contenders::{Condition, Field, LeaseTable, Setup, Task};
 use criterion::{Criterion, SamplingMode, Throughput};
 use measure::report::{self, Row, Target};
-use measure::{Budget, Kind, Lane, Sample, Seat, interleave, slice};
+use measure::{Budget, Kind, Lane, Sample, Seat, Slice, interleave};
 
 /// The TTL of the leases that are acquired and released.
 const TTL: Duration = Duration::from_secs(10);
 
 /// Slices short enough to slip between interruptions, and enough of them for a steady median.
-const SLICE: Duration = Duration::from_millis(5);
-const ROUNDS: u64 = 61;
+const SLICE: Duration = Duration::from_millis(3);
+const ROUNDS: u64 = 81;
 
 /// A pseudo-random sequence of keys (Marsaglia's xorshift), spread without a division.
 struct Keys {
@@ -44,7 +44,7 @@ struct Keys {
 
 impl Keys {
     /// The sequence of one seat, the same for every contender.
-    fn new(seat: Seat, first: u64, universe: u64) -> Self {
+    fn new(seat: Seat<'_>, first: u64, universe: u64) -> Self {
         let seed = (seat.round << 8 | seat.thread) + 1;
         Self {
             state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
@@ -84,7 +84,7 @@ struct Pair {
 }
 
 impl Task for Pair {
-    fn run<T: LeaseTable>(&self, table: &T, seat: Seat) -> Sample {
+    fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample {
         let (ttl, owner) = black_box((TTL, seat.thread + 10));
         let mut keys = Keys::new(seat, self.first, self.universe);
         seat.measure(|| acquire_and_release(table, keys.next(), owner, ttl))
@@ -106,7 +106,7 @@ impl Clone for FirstTime {
 }
 
 impl Task for FirstTime {
-    fn run<T: LeaseTable>(&self, table: &T, seat: Seat) -> Sample {
+    fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample {
         let (ttl, owner) = black_box((TTL, seat.thread + 10));
         let mut key = self.last.load(Ordering::Relaxed);
         let sample = seat.measure(|| {
@@ -125,7 +125,7 @@ struct FailedTry {
 }
 
 impl Task for FailedTry {
-    fn run<T: LeaseTable>(&self, table: &T, seat: Seat) -> Sample {
+    fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample {
         let (ttl, owner) = black_box((TTL, seat.thread + 10));
         let mut keys = Keys::new(seat, 1, self.held);
         seat.measure(|| match table.acquire(keys.next(), owner, ttl) {
@@ -146,7 +146,7 @@ impl Task for FailedTry {
 struct Renew;
 
 impl Task for Renew {
-    fn run<T: LeaseTable>(&self, table: &T, seat: Seat) -> Sample {
+    fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample {
         /// More than a tick, so that every renewal has a later deadline to write.
         const LATER: Duration = Duration::from_millis(2);
         let Ok(lease) = table.acquire(1, 10, TTL) else {
@@ -163,7 +163,7 @@ impl Task for Renew {
 }
 
 /// The yardstick for a renewal: one compare-and-swap of an uncontended word.
-fn cas(seat: Seat) -> Sample {
+fn cas(seat: Seat<'_>) -> Sample {
     let word = AtomicU64::new(0);
     let word = black_box(&word);
     let mut seen = 0;
@@ -283,7 +283,7 @@ impl Session {
                 group.bench_function(*contender, |bencher| {
                     let lane = &lanes()[index];
                     bencher.iter_custom(|operations| {
-                        slice(lane, threads, 0, Budget::Operations(operations)).elapsed
+                        Slice::run(lane, threads, 0, Budget::Operations(operations)).elapsed()
                     });
                 });
             }

@@ -61,7 +61,10 @@ fn drive(engine: &Engine) {
                 None => thread::park(),
                 Some(tick) => {
                     let left = engine.time.until(tick, engine.time.precise_now());
-                    if !left.is_zero() {
+                    if left.is_zero() {
+                        // Due already: another thread is at it, or there was too much for one turn.
+                        thread::yield_now();
+                    } else {
                         thread::park_timeout(left);
                     }
                 }

@@ -13,7 +13,7 @@ use proptest::test_runner::Config;
 /// Fewer cases without optimisation, so that a plain `cargo test` stays quick.
 fn cases(optimised: u32) -> Config {
     let cases = if cfg!(debug_assertions) {
-        optimised / 4
+        optimised / 6
     } else {
         optimised
     };

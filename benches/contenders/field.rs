@@ -28,7 +28,7 @@ pub(crate) struct Condition {
 /// Something that every contender is asked to do.
 pub(crate) trait Task: Clone + Send + Sync {
     /// One thread's part of a slice.
-    fn run<T: LeaseTable>(&self, table: &T, seat: Seat) -> Sample;
+    fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample;
 }
 
 /// What it took to bring one contender into the condition.
@@ -139,7 +139,8 @@ fn set_up<T: LeaseTable>(
         let lease = granted(&table, key);
         table.keep(lease);
     }
-    let ran = start.elapsed().saturating_sub(waited() - waited_before);
+    let waited = waited().saturating_sub(waited_before);
+    let ran = start.elapsed().saturating_sub(waited);
     let grants = held.clone().count();
     setups.push(Setup {
         name,

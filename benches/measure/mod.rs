@@ -2,16 +2,21 @@
 //!
 //! Criterion runs one benchmark after the other, so whatever slows the machine for ten seconds is
 //! charged to one contender. Here the contenders take turns in slices of a few milliseconds, and a
-//! ratio is taken within each round, where both sides met the same machine. A slice whose threads
-//! had to wait for a processor is repeated a few times for an undisturbed one, the waiting doesn't
-//! count as the contender's time, and the report says how much of it was left.
+//! ratio is taken within each round, where both sides met the same machine. A disturbed slice, whose
+//! threads had to wait for a processor or did not run at the same time, is repeated a few times for
+//! a calm one; waiting doesn't count as the contender's time; and the report says how much
+//! disturbance was left.
 
 pub(crate) mod report;
 
 use std::fs;
-use std::sync::Barrier;
-use std::thread;
+use std::hint::black_box;
+use std::iter;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
+
+use tenure::{Clock, CoarseClock};
 
 /// How long a slice goes on.
 #[derive(Clone, Copy, Debug)]
@@ -22,15 +27,50 @@ pub(crate) enum Budget {
     Time(Duration),
 }
 
+/// Where the threads of a slice meet. They don't sleep there, so that all of them have a processor
+/// when they go on.
+#[derive(Debug)]
+struct Gate {
+    missing: AtomicU64,
+}
+
+impl Gate {
+    fn pass(&self) {
+        self.missing.fetch_sub(1, Ordering::AcqRel);
+        while self.missing.load(Ordering::Acquire) > 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Makes sure that the ticker of the coarse clock is awake, as it is in a process that reads it all
+/// the time. It falls asleep during the slices of contenders that don't.
+fn wake(clock: &CoarseClock) {
+    const ATTEMPTS: u32 = 100;
+    const READINGS: u32 = 64;
+    // Well below what the real clock costs, which is read in its stead while it sleeps.
+    const AWAKE: Duration = Duration::from_nanos(8);
+    for _ in 0..ATTEMPTS {
+        let start = Instant::now();
+        for _ in 0..READINGS {
+            black_box(clock.now());
+        }
+        if start.elapsed() <= AWAKE * READINGS {
+            break;
+        }
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// One thread's part of a slice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Seat<'slice> {
     /// Numbered from 0.
     pub(crate) thread: u64,
     /// Which round this is: rounds use different keys, contenders of one round the same.
     pub(crate) round: u64,
-    /// How long to go on.
-    pub(crate) budget: Budget,
+    budget: Budget,
+    gate: &'slice Gate,
 }
 
 /// What one thread did in a slice.
@@ -40,10 +80,12 @@ pub(crate) struct Sample {
     pub(crate) operations: u64,
     /// How many of them said yes.
     pub(crate) succeeded: u64,
-    /// The time from start to end.
+    /// When they began.
+    start: Instant,
+    /// The time from then to the end.
     pub(crate) elapsed: Duration,
     /// How much of it the thread was ready to run and had no processor.
-    pub(crate) waited: Duration,
+    waited: Duration,
 }
 
 impl Sample {
@@ -54,10 +96,6 @@ impl Sample {
 
     fn success_rate(&self) -> f64 {
         self.succeeded as f64 / self.operations as f64
-    }
-
-    fn waiting_share(&self) -> f64 {
-        self.waited.as_secs_f64() / self.elapsed.as_secs_f64()
     }
 }
 
@@ -71,32 +109,34 @@ pub(crate) fn waited() -> Duration {
     Duration::from_nanos(nanos.unwrap_or(0))
 }
 
-impl Seat {
+impl Seat<'_> {
     /// Repeats `operation`, which says whether it succeeded, until the budget is used up.
     #[inline]
     pub(crate) fn measure(self, mut operation: impl FnMut() -> bool) -> Sample {
-        /// Operations between two looks at the time, which cost as much as one operation.
+        /// Operations between two looks at the clocks, which cost as much as one operation.
         const CHUNK: u64 = 256;
         let (operations, time) = match self.budget {
             Budget::Operations(operations) => (operations, Duration::ZERO),
             Budget::Time(time) => (0, time),
         };
+        let clock = CoarseClock::shared();
         let mut repeat = |operations: u64, time: Duration| {
+            let waited_before = waited();
             let mut sample = Sample {
                 operations: 0,
                 succeeded: 0,
+                start: Instant::now(),
                 elapsed: Duration::ZERO,
                 waited: Duration::ZERO,
             };
-            let waited_before = waited();
-            let start = Instant::now();
             let mut chunk = operations;
             loop {
                 for _ in 0..chunk {
                     sample.succeeded += u64::from(operation());
                 }
                 sample.operations += chunk;
-                sample.elapsed = start.elapsed();
+                black_box(clock.now());
+                sample.elapsed = sample.start.elapsed();
                 if sample.elapsed >= time {
                     sample.waited = waited().saturating_sub(waited_before);
                     return sample;
@@ -105,6 +145,8 @@ impl Seat {
             }
         };
         repeat(0, time / 10);
+        wake(&clock);
+        self.gate.pass();
         repeat(operations, time)
     }
 }
@@ -129,51 +171,85 @@ pub(crate) struct Lane<'table> {
     /// What it is.
     pub(crate) kind: Kind,
     /// One thread's part of a slice.
-    pub(crate) run: Box<dyn Fn(Seat) -> Sample + Sync + 'table>,
+    pub(crate) run: Box<dyn Fn(Seat<'_>) -> Sample + Sync + 'table>,
 }
 
-/// One slice of one contender on `threads` threads: the mean over the threads.
-pub(crate) fn slice(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Sample {
-    let barrier = Barrier::new(threads as usize);
-    let part = |thread| {
-        barrier.wait();
-        (lane.run)(Seat {
-            thread,
-            round,
-            budget,
-        })
-    };
-    if threads == 1 {
-        return part(0);
+/// One slice of one contender on `threads` threads.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    parts: Vec<Sample>,
+}
+
+impl Slice {
+    pub(crate) fn run(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Self {
+        let gate = Gate {
+            missing: AtomicU64::new(threads),
+        };
+        let part = |thread| {
+            (lane.run)(Seat {
+                thread,
+                round,
+                budget,
+                gate: &gate,
+            })
+        };
+        let parts = thread::scope(|scope| {
+            let part = &part;
+            let others: Vec<_> = (1..threads)
+                .map(|thread| scope.spawn(move || part(thread)))
+                .collect();
+            let first = part(0);
+            let others = others.into_iter().map(ScopedJoinHandle::join);
+            iter::once(Ok(first))
+                .chain(others)
+                .collect::<Result<_, _>>()
+        });
+        Self {
+            parts: parts.expect("a benchmark thread panicked"),
+        }
     }
-    thread::scope(|scope| {
-        let part = &part;
-        let parts: Vec<_> = (0..threads)
-            .map(|thread| scope.spawn(move || part(thread)))
-            .collect();
-        mean(
-            parts
-                .into_iter()
-                .map(|part| part.join().expect("a benchmark thread panicked")),
-        )
-    })
-}
 
-fn mean(samples: impl ExactSizeIterator<Item = Sample>) -> Sample {
-    let threads = samples.len() as u32;
-    let sum = samples
-        .reduce(|a, b| Sample {
-            operations: a.operations + b.operations,
-            succeeded: a.succeeded + b.succeeded,
-            elapsed: a.elapsed + b.elapsed,
-            waited: a.waited + b.waited,
-        })
-        .expect("at least one thread");
-    Sample {
-        operations: sum.operations / u64::from(threads),
-        succeeded: sum.succeeded / u64::from(threads),
-        elapsed: sum.elapsed / threads,
-        waited: sum.waited / threads,
+    /// A calm slice, or the calmest of a few.
+    fn calm(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Self {
+        const CALM: f64 = 0.02;
+        let mut calmest = Self::run(lane, threads, round, budget);
+        for _ in 0..2 * threads {
+            if calmest.disturbance() <= CALM {
+                break;
+            }
+            let again = Self::run(lane, threads, round, budget);
+            if again.disturbance() < calmest.disturbance() {
+                calmest = again;
+            }
+        }
+        calmest
+    }
+
+    /// The mean over the threads.
+    fn mean(&self, of: impl FnMut(&Sample) -> f64) -> f64 {
+        self.parts.iter().map(of).sum::<f64>() / self.parts.len() as f64
+    }
+
+    /// The mean time of a thread.
+    pub(crate) fn elapsed(&self) -> Duration {
+        Duration::from_secs_f64(self.mean(|part| part.elapsed.as_secs_f64()))
+    }
+
+    /// The share of the time that a thread waited for a processor, or ran without the others.
+    fn disturbance(&self) -> f64 {
+        let all = self.mean(|part| part.elapsed.as_secs_f64());
+        let waited = self.mean(|part| part.waited.as_secs_f64());
+        let start = self.parts.iter().map(|part| part.start).max();
+        let end = self
+            .parts
+            .iter()
+            .map(|part| part.start + part.elapsed)
+            .min();
+        let together = match (start, end) {
+            (Some(start), Some(end)) => end.saturating_duration_since(start).as_secs_f64(),
+            _ => 0.0,
+        };
+        (waited / all).max(1.0 - together / all)
     }
 }
 
@@ -188,25 +264,8 @@ pub(crate) struct Track {
     pub(crate) nanos: Vec<f64>,
     /// The share of operations that said yes, by round.
     pub(crate) success_rates: Vec<f64>,
-    /// The share of the time that the threads waited for a processor, by round.
-    pub(crate) waiting_shares: Vec<f64>,
-}
-
-/// A slice that is as good as undisturbed, or the best of a few.
-fn calm_slice(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Sample {
-    const ATTEMPTS: usize = 3;
-    const CALM: f64 = 0.02;
-    let mut best = slice(lane, threads, round, budget);
-    for _ in 1..ATTEMPTS {
-        if best.waiting_share() <= CALM {
-            break;
-        }
-        let again = slice(lane, threads, round, budget);
-        if again.waiting_share() < best.waiting_share() {
-            best = again;
-        }
-    }
-    best
+    /// The share of the time that the threads waited or were not together, by round.
+    pub(crate) disturbances: Vec<f64>,
 }
 
 /// Lets the contenders take turns for that many rounds, each round starting with the next one.
@@ -223,17 +282,17 @@ pub(crate) fn interleave(
             kind: lane.kind,
             nanos: vec![],
             success_rates: vec![],
-            waiting_shares: vec![],
+            disturbances: vec![],
         })
         .collect();
     for round in 0..rounds {
         for turn in 0..lanes.len() {
             let lane = (turn + round as usize) % lanes.len();
-            let sample = calm_slice(&lanes[lane], threads, round, budget);
+            let slice = Slice::calm(&lanes[lane], threads, round, budget);
             let track = &mut tracks[lane];
-            track.nanos.push(sample.nanos_per_operation());
-            track.success_rates.push(sample.success_rate());
-            track.waiting_shares.push(sample.waiting_share());
+            track.nanos.push(slice.mean(Sample::nanos_per_operation));
+            track.success_rates.push(slice.mean(Sample::success_rate));
+            track.disturbances.push(slice.disturbance());
         }
     }
     tracks

@@ -33,8 +33,11 @@ pub(crate) struct Row {
 /// Prints the times of all contenders, then the ratios against their targets.
 pub(crate) fn print(rows: &[Row]) {
     println!();
-    println!("ns per operation and thread, interleaved: median over the rounds (lower quartile);");
-    println!("disturbed: the share of the time that the median slice had to wait for a processor");
+    println!(
+        "ns per operation and thread, interleaved: median (lower quartile) of the calmest third"
+    );
+    println!("of the rounds; disturbed: the share of their time that a thread had no processor or");
+    println!("ran alone. Rows on two threads mean little if that is more than a few %.");
     let mut names: Vec<&str> = vec![];
     for track in rows.iter().flat_map(|row| &row.tracks) {
         if !names.contains(&track.name) {
@@ -51,18 +54,23 @@ pub(crate) fn print(rows: &[Row]) {
         for name in &names {
             let cell = row.tracks.iter().find(|track| track.name == *name);
             let text = cell.map_or("-".into(), |track| {
-                let [quarter, half] = [0.25, 0.5].map(|share| quantile(&track.nanos, share));
+                let calm = calmest(&track.disturbances);
+                let nanos: Vec<_> = calm.iter().map(|round| track.nanos[*round]).collect();
+                let [quarter, half] = [0.25, 0.5].map(|share| quantile(&nanos, share));
                 format!("{half:.1} ({quarter:.1})")
             });
             print!("{text:>18}");
         }
-        let waiting = row.tracks.iter().flat_map(|track| &track.waiting_shares);
-        let waiting: Vec<_> = waiting.copied().collect();
-        println!("{:>9.0}%", 100.0 * quantile(&waiting, 0.5));
+        let disturbed = row.tracks.iter().flat_map(|track| {
+            let calm = calmest(&track.disturbances);
+            calm.into_iter().map(|round| track.disturbances[round])
+        });
+        let disturbed: Vec<_> = disturbed.collect();
+        println!("{:>9.0}%", 100.0 * quantile(&disturbed, 0.5));
         print_refusals(row);
     }
     println!();
-    println!("ratios to tenure: median over the rounds of the ratio within a round");
+    println!("ratios to tenure: median of the ratios within a round, over the calmest third");
     for row in rows {
         let coarse = best(row, Kind::Coarse);
         let instant = best(row, Kind::Instant);
@@ -157,15 +165,23 @@ fn best(row: &Row, kind: Kind) -> Option<(&'static str, f64)> {
         .iter()
         .filter(|track| track.kind == kind)
         .map(|track| {
-            let by_round: Vec<_> = track
-                .nanos
-                .iter()
-                .zip(&ours.nanos)
-                .map(|(theirs, ours)| theirs / ours)
+            let both = track.disturbances.iter().zip(&ours.disturbances);
+            let disturbances: Vec<_> = both.map(|(theirs, ours)| theirs.max(*ours)).collect();
+            let by_round: Vec<_> = calmest(&disturbances)
+                .into_iter()
+                .map(|round| track.nanos[round] / ours.nanos[round])
                 .collect();
             (track.name, quantile(&by_round, 0.5))
         })
         .min_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+/// The third of the rounds that was disturbed least.
+fn calmest(disturbances: &[f64]) -> Vec<usize> {
+    let mut rounds: Vec<_> = (0..disturbances.len()).collect();
+    rounds.sort_by(|a, b| disturbances[*a].total_cmp(&disturbances[*b]));
+    rounds.truncate(disturbances.len().div_ceil(3));
+    rounds
 }
 
 /// The value below which that share of `values` lies.

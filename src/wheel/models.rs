@@ -197,8 +197,7 @@ fn an_early_registration_against_the_linked_tick() {
 
 /// A cell whose deadline is shortened again while its early look is under way is looked at in time.
 ///
-/// Fails without the look in `Turn::look_again`, and if an early look that finds its word changed
-/// goes on as if it had not.
+/// Fails without the look in `Turn::look_again` after an early look.
 #[test]
 fn an_early_registration_against_an_early_look() {
     check(|| {

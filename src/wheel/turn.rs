@@ -28,7 +28,7 @@ impl Heap {
         self.entries.peek().map(|&Reverse(entry)| entry)
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(tenure_loom)))]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }

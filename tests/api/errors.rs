@@ -345,42 +345,46 @@ fn a_guard_that_outlives_its_manager_says_closed() {
     drop(dropped);
 }
 
-/// I2: a jump raises the tokens of all keys, so the last ones are kept: nobody can ask for so high
-/// a token that other keys run out.
+/// I2, I11: a jump to the last tokens is refused, since it would leave none for anybody; the greatest
+/// jump that is allowed leaves every other key, and this one, with tokens to go on.
 #[test]
-fn a_jump_to_the_end_of_the_tokens_is_refused_and_one_near_it_leaves_room() {
+fn no_jump_uses_the_tokens_up() {
     let (manager, _clock) = manual();
-    let highest = FencingToken::new(FencingToken::MAX.get() - (1 << 56)).expect("in range");
-    for at_least in [FencingToken::MAX, highest.next().expect("in range")] {
-        let error = manager
-            .try_acquire_at_least("a", 1, SECOND, at_least)
-            .expect_err("too high");
-        assert!(
-            matches!(error, AcquireError::TokensExhausted { wanted } if wanted == at_least.get())
-        );
-        advises(&error, &[&FencingToken::MAX.to_string()]);
+    let greatest = token(FencingToken::MAX.get() - (1 << 56));
+    for beyond in [token(greatest.get() + 1), FencingToken::MAX] {
+        let answer = manager.try_acquire_at_least("a", 1, SECOND, beyond);
+        let error = answer.expect_err("too few are left above it");
+        let wanted = beyond.get();
+        assert_eq!(error, AcquireError::TokensExhausted { wanted });
+        advises(&error, &[&wanted.to_string()]);
     }
     assert_eq!((manager.holder("a"), manager.len()), (None, 0));
-    let low = manager.try_acquire("a", 1, SECOND).expect("free").detach();
-    assert!(low.get() < 1_000, "a refused jump has raised the tokens");
-    manager.release("a", low).expect("held");
-
     let lease = manager
-        .try_acquire_at_least("a", 1, SECOND, highest)
-        .expect("it is a token");
-    assert_eq!(lease.token(), highest);
+        .try_acquire_at_least("a", 1, SECOND, greatest)
+        .expect("it is allowed");
+    assert!(lease.token() >= greatest);
+    assert!(matches!(
+        manager.try_acquire_at_least("a", 2, SECOND, greatest),
+        Err(AcquireError::Held { .. })
+    ));
+    let mut last = lease.token();
     assert_eq!(lease.release(), Ok(()));
-    let again = manager.try_acquire("a", 1, SECOND).expect("free").detach();
-    assert!(again > highest);
-    // Growth and shrinking carry the counters along, and no other key suffers.
+    for _ in 0..1_000 {
+        let next = manager
+            .try_acquire_at_least("a", 1, SECOND, greatest)
+            .expect("some are left");
+        assert!(next.token() > last, "I2: {} after {last}", next.token());
+        last = next.token();
+    }
+    // Growth and shrinking carry the counters along.
     let many: Vec<_> = (0..20_000_u64)
-        .map(|key| manager.try_acquire(key, 1, SECOND).expect("free"))
+        .map(|key| manager.try_acquire(key, 1, SECOND))
         .collect();
+    assert!(many.iter().all(Result::is_ok));
     drop(many);
     manager.advance();
-    manager.release("a", again).expect("held");
-    let last = manager.try_acquire("a", 1, SECOND).expect("free").token();
-    assert!(last > again);
+    let again = manager.try_acquire("a", 1, SECOND).expect("some are left");
+    assert!(again.token() > last, "I2: {} after {last}", again.token());
 }
 
 #[test]
