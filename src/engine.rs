@@ -152,6 +152,9 @@ impl<L: Layout> Home for Engine<L> {
     fn close(&self, local: &mut Local) {
         self.chores(local);
         while self.table.spill(local) {}
+        if self.table.wants_resize() {
+            self.wake_driver();
+        }
         self.account(local, 0);
         let mut registry = self.registry.lock();
         registry.ended.add(&local.counters);
@@ -378,9 +381,8 @@ impl<L: Layout> Engine<L> {
                 let granted = self.grant_reserved(ask, now, 1);
                 return granted.map_err(|refused| Denied::of(refused, capacity.max));
             }
-            if let Ok(found) = self.find(ask.key, now)
-                && found.contents.deadline > self.time.tick_of(now)
-            {
+            // Ends the key's own lease if that is over, which makes room.
+            if let Ok(found) = self.live(ask.key, now) {
                 return Err(Denied::Held {
                     owner: found.contents.owner,
                     token: found.contents.token,
@@ -418,9 +420,9 @@ impl<L: Layout> Engine<L> {
             }
             if std::mem::take(&mut local.spilled) {
                 self.table.keep_sized(local);
-                if self.table.wants_resize() {
-                    self.wake_driver();
-                }
+            }
+            if std::mem::take(&mut local.resized) {
+                self.wake_driver();
             }
         }
     }
@@ -484,6 +486,12 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn revoke(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
         let hash = self.table.hash(key);
         self.with(now, |local| self.table.revoke(local, key, hash))
+    }
+
+    /// The live lease of the key; ends one that is over.
+    pub(crate) fn live(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
+        let hash = self.table.hash(key);
+        self.with(now, |local| self.table.live(local, key, hash))
     }
 
     /// The lease under the key, over or not.
@@ -571,6 +579,7 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn close_down(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake_driver();
+        locals::forget(self);
     }
 
     pub(crate) fn is_closed(&self) -> bool {

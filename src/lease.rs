@@ -132,19 +132,32 @@ impl<'m> Lease<'m> {
             return Duration::ZERO;
         }
         let now = engine.time.now();
-        self.current_deadline()
-            .map_or(Duration::ZERO, |deadline| engine.time.until(deadline, now))
+        if self.is_live_at(now) {
+            engine
+                .time
+                .until(self.deadline.load(Ordering::Relaxed), now)
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Whether the lease is in force: not past its deadline, not released, not revoked.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        let time = &self.engine.engine().time;
-        let now = time.tick_of(time.now());
-        !self.engine.is_closed()
-            && self
-                .current_deadline()
-                .is_some_and(|deadline| deadline > now)
+        !self.engine.is_closed() && self.is_live_at(self.engine.engine().time.now())
+    }
+
+    fn is_live_at(&self, now: u64) -> bool {
+        let engine = self.engine.engine();
+        let Some(deadline) = self.current_deadline() else {
+            return false;
+        };
+        if deadline > engine.time.tick_of(now) {
+            self.deadline.store(deadline, Ordering::Relaxed);
+            return true;
+        }
+        // Who is told that it is over must not see it renewed afterwards: ends it (I4).
+        engine.validate(&self.name, now).is_ok()
     }
 
     /// The deadline of the lease if it still stands somewhere, over or not.

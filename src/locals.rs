@@ -86,6 +86,19 @@ fn put_transient(entry: Box<Entry>) {
     drop(entry);
 }
 
+/// Gives back this thread's part of an engine that is closing down, and the memory with it.
+pub(crate) fn forget<H: Home>(home: &H) {
+    let last = LAST.take().map(ManuallyDrop::into_inner);
+    let others = OTHERS.try_with(|others| {
+        let mut others = others.0.borrow_mut();
+        others.extend(last);
+        let at = others.iter().position(|entry| entry.id == home.id());
+        at.map(|at| others.swap_remove(at))
+    });
+    // Outside of the borrow: what it drops may run any code.
+    drop(others);
+}
+
 /// The part for `home`, after that of another engine was in the slot.
 #[cold]
 #[inline(never)]

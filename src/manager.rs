@@ -260,7 +260,8 @@ impl LockManager {
     ///
     /// [`ReleaseError::Expired`] if that grant was over before, [`ReleaseError::NeverGranted`] if
     /// there was none such. No other lease is touched (I6): the successor of an expired holder keeps
-    /// its own.
+    /// its own. (If the guard's own release or a revocation runs at the same moment, both may
+    /// succeed; the lease ends once.)
     pub fn release(&self, key: impl ToKey, token: FencingToken) -> Result<(), ReleaseError> {
         let engine = &*self.engine;
         let name = engine.name(key.to_key(&engine.seed), token.get());
@@ -304,12 +305,12 @@ impl LockManager {
         }
     }
 
-    /// The live lease of `key`, if there is one. Reads only.
+    /// The live lease of `key`, if there is one.
     #[must_use]
     pub fn holder(&self, key: impl ToKey) -> Option<Holder> {
         let now = self.engine.time.now();
-        let found = self.engine.find(key.to_key(&self.engine.seed), now).ok()?;
-        self.live(&found.contents, now)
+        let found = self.engine.live(key.to_key(&self.engine.seed), now).ok()?;
+        Some(self.holder_of(&found.contents, now))
     }
 
     /// The live leases, in no order.

@@ -33,8 +33,8 @@ impl<L: Layout> Table<L> {
     /// Rule 2 where it is simple: the cell is alone in its bucket, and there is no race. False
     /// otherwise, and nothing has happened.
     ///
-    /// The token alone names the grant here: no two grants of one bucket have the same, and the CAS
-    /// succeeds only if the cell was this bucket's first all the time.
+    /// Key, token and life are all compared: two leases of one bucket may have the same token, if
+    /// shrinking has brought them together.
     #[inline(always)]
     pub(crate) fn release_fast(&self, local: &mut Local, handle: Handle, name: &Name) -> bool {
         let cell = self.cell(handle.cell());
@@ -44,8 +44,7 @@ impl<L: Layout> Table<L> {
         let state = cell.state_in_order::<L>();
         let link = cell.link();
         let plain = word.is_normal_at(handle.cell())
-            && cell.token() == name.token
-            && state.is_held()
+            && cell.is_named(state, handle, name)
             && link.next() == 0
             && state.deadline(link.era()) > local.now
             && !local.free.is_full();
@@ -151,6 +150,25 @@ impl<L: Layout> Table<L> {
                 } else {
                     Ok(found)
                 };
+            }
+        }
+    }
+
+    /// The live lease of the key. One that is found to be over is ended at once: who was told so must
+    /// not see it renewed by a thread that read the clock before (I4).
+    pub(crate) fn live(
+        &self,
+        local: &mut Local,
+        key: Key,
+        hash: u64,
+    ) -> Result<Found<L>, NotFound> {
+        loop {
+            let found = self.find(local, key, hash)?;
+            if found.contents.deadline > local.now {
+                return Ok(found);
+            }
+            if self.kill(local, hash, found.cell, found.state, KILLED_EXPIRED) {
+                return Err(found.gone());
             }
         }
     }

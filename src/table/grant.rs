@@ -6,6 +6,7 @@ use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, MAX_TOKEN, Table, WALK_CHECK};
 use crate::Key;
+use crate::sync::Ordering;
 
 /// Dead cells behind a live one that a bucket may keep over and above one for each live one.
 const DEAD_ALLOWED: usize = 4;
@@ -202,7 +203,11 @@ impl<L: Layout> Table<L> {
     #[cold]
     fn cell_for_grant(&self, local: &mut Local) -> Option<u32> {
         self.keep_sized(local);
-        local.free.pop().or_else(|| self.refill(local))
+        local.free.pop().or_else(|| {
+            // The other half is for copies: a table that is full can still change its size.
+            let room = self.handed.load(Ordering::Relaxed) < L::MAX_LEASES;
+            room.then(|| self.refill(local)).flatten()
+        })
     }
 
     /// Gives back a cell that was taken for a grant, and maybe filled in.

@@ -72,11 +72,17 @@ impl<L: Layout> Table<L> {
         }
         let handed = self.handed.load(Ordering::Relaxed);
         let buckets = newest.len();
-        if handed.saturating_mul(GROW_BELOW) > buckets {
-            self.resize(&newest, buckets * 2);
+        let wanted = if handed.saturating_mul(GROW_BELOW) > buckets {
+            buckets * 2
         } else if handed.saturating_mul(SHRINK_ABOVE) < buckets && buckets > self.min_buckets {
-            self.resize(&newest, buckets / 2);
-        }
+            buckets / 2
+        } else {
+            return;
+        };
+        let started = self.resize(&newest, wanted);
+        self.stuck.store(!started, Ordering::Relaxed);
+        // Whoever turns the wheel goes on with it.
+        local.resized = started;
     }
 
     /// Moves up to `count` groups of a resize under way; false if there is none.
@@ -93,9 +99,9 @@ impl<L: Layout> Table<L> {
     pub(crate) fn wants_resize(&self) -> bool {
         let newest = self.newest();
         let handed = self.handed.load(Ordering::Relaxed);
-        // A resize that can't be is not wanted: the driver would try for ever.
+        // One that can't be had is not wanted: the driver would try for ever.
         newest.parent.is_some()
-            || (newest.base < MAX_TOKEN - 1
+            || (!self.stuck.load(Ordering::Relaxed)
                 && handed.saturating_mul(SHRINK_ABOVE) < newest.len()
                 && newest.len() > self.min_buckets)
     }
@@ -308,8 +314,9 @@ impl<L: Layout> Table<L> {
         won
     }
 
-    /// A copy's cell. Half of the cells are kept for copies and the like, so only the allocator can
-    /// fail to provide one; that ends the process, as it does for every collection of `std`.
+    /// A copy's cell. Grants leave half of the cells to copies, which are in flight for a few buckets
+    /// at a time, so only the allocator can fail to provide one; that ends the process, as it does
+    /// for every collection of `std`.
     fn cell_for_copy(&self, local: &mut Local) -> u32 {
         local
             .free
@@ -321,6 +328,9 @@ impl<L: Layout> Table<L> {
     }
 
     /// Frees a chain that this thread alone may free.
+    ///
+    /// The lives stay as they are: a handle that meets `DEAD` here asks by key, and never takes it
+    /// for the end of its lease, which may stand elsewhere as a copy.
     fn free_chain(&self, local: &mut Local, first: u32) {
         let mut at = first;
         while at != 0 {

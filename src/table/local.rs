@@ -129,13 +129,15 @@ pub(crate) struct Local {
     pub(crate) accounted: i64,
     /// Cells went back to the table: it may want to shrink.
     pub(crate) spilled: bool,
+    /// This thread has started a resize.
+    pub(crate) resized: bool,
 }
 
 impl Local {
     /// Whether the operation under way left something to do after it.
     #[inline]
     pub(crate) fn has_chores(&self) -> bool {
-        self.spilled | !self.moved.is_empty()
+        self.spilled | self.resized | !self.moved.is_empty()
     }
 
     pub(crate) fn new(array: Arc<Array>, counters: Arc<Counters>) -> Self {
@@ -151,6 +153,7 @@ impl Local {
             moved: Vec::new(),
             accounted: 0,
             spilled: false,
+            resized: false,
         }
     }
 }

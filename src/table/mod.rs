@@ -80,7 +80,7 @@ use self::array::Array;
 use self::bucket::BucketWord;
 use self::slab::Slab;
 use crate::key::BucketHasher;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, SharedArc};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, SharedArc};
 
 /// The greatest token: what a signed 64-bit database column holds.
 pub(crate) const MAX_TOKEN: u64 = i64::MAX as u64;
@@ -134,6 +134,8 @@ pub(crate) struct Table<L: Layout> {
     handed: AtomicUsize,
     /// The next array's token base is at least this.
     need_base: AtomicU64,
+    /// The last resize that was wanted could not be started, for want of memory.
+    stuck: AtomicBool,
     /// Arrays don't shrink below this many buckets.
     min_buckets: usize,
 }
@@ -150,6 +152,7 @@ impl<L: Layout> Table<L> {
             free: AtomicU64::new(0),
             handed: AtomicUsize::new(0),
             need_base: AtomicU64::new(0),
+            stuck: AtomicBool::new(false),
             min_buckets,
         })
     }

@@ -92,6 +92,7 @@ impl<L: Layout> Table<L> {
         name: &Name,
         deadline: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
+        let mut moved = false;
         loop {
             let found = match self.find(local, name.key, name.hash) {
                 Ok(found) if found.contents.token == name.token => found,
@@ -115,7 +116,8 @@ impl<L: Layout> Table<L> {
                 }
                 Some(_) => {}
                 // The lease has outlived its era: copies take a later one.
-                None if self.shed_dead(local, name.hash) => {}
+                // Once is enough, or the deadline is out of all bounds.
+                None if !moved && self.shed_dead(local, name.hash) => moved = true,
                 None => return Err(Unrenewed::NoMemory),
             }
         }
@@ -134,9 +136,8 @@ impl<L: Layout> Table<L> {
 
     /// The lease that `name` names, live at `local.now`.
     pub(crate) fn validate(&self, local: &mut Local, name: &Name) -> Result<Found<L>, Ended> {
-        match self.find(local, name.key, name.hash) {
+        match self.live(local, name.key, name.hash) {
             Ok(found) if found.contents.token != name.token => Err(found.gone().ended(name.token)),
-            Ok(found) if found.contents.deadline <= local.now => Err(Ended::Expired),
             Ok(found) => Ok(found),
             Err(gone) => Err(gone.ended(name.token)),
         }
