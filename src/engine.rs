@@ -270,7 +270,7 @@ impl<L: Layout> Engine<L> {
             _ => None,
         };
         let Some((granted, deadline)) = granted else {
-            return self.refuse(entry, key, owner, ttl, at_least, now);
+            return self.grant_more(entry, key, owner, ttl, at_least, now);
         };
         locals::put(entry);
         self.watch(granted.handle.cell(), granted.wheel, deadline);
@@ -282,9 +282,9 @@ impl<L: Layout> Engine<L> {
         })
     }
 
-    /// What is not a simple grant is most often a simple refusal.
+    /// What is not a simple grant; with the thread's part still in hand.
     #[inline(never)]
-    fn refuse(
+    fn grant_more(
         &self,
         mut entry: Box<Entry>,
         key: Key,
@@ -294,56 +294,47 @@ impl<L: Layout> Engine<L> {
         now: u64,
     ) -> Result<Acquired, Denied> {
         let local = &mut entry.local;
-        let tick = self.time.tick_again(&mut local.converted, now);
-        let refused = match self.time.deadline_again(&mut local.converted, now, ttl) {
-            Ok(_) => {
-                let hash = self.table.hash(key);
-                let refused = self.table.refuse_fast(local, key, hash, tick);
-                refused.map(|refused| Denied::of(refused, L::MAX_LEASES))
-            }
-            Err(bad) => Some(Denied::Ttl(bad)),
-        };
-        locals::put(entry);
-        match refused {
-            Some(denied) => Err(denied),
-            None => self.grant_slow(key, owner, ttl, at_least, now),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn grant_slow(
-        &self,
-        key: Key,
-        owner: u64,
-        ttl: Duration,
-        at_least: u64,
-        now: u64,
-    ) -> Result<Acquired, Denied> {
-        let deadline = self.time.deadline(now, ttl).map_err(Denied::Ttl)?;
-        if at_least > MAX_AT_LEAST {
-            return Err(Denied::NoToken { wanted: at_least });
-        }
+        local.now = self.time.tick_again(&mut local.converted, now);
+        let deadline = self.time.deadline_again(&mut local.converted, now, ttl);
         let ask = Ask {
             key,
             hash: self.table.hash(key),
             owner,
-            deadline,
+            deadline: deadline.unwrap_or(0),
             at_least,
         };
-        let granted = if self.capacity.is_some() {
-            self.grant_within_capacity(&ask, now)?
-        } else {
-            match self.grant_reserved(&ask, now, 0) {
-                Ok(granted) => granted,
-                Err(refused) => self.grant_again(refused, &ask, now)?,
+        let simple = deadline.is_ok() && at_least <= MAX_AT_LEAST && self.capacity.is_none();
+        let granted = simple.then(|| {
+            // Most often it is a simple refusal, which needs no cell.
+            let granted = match self.table.refuse_fast(local, &ask) {
+                Some(refused) => Err(refused),
+                None => self.table.grant(local, &ask),
+            };
+            if let Ok(granted) = &granted {
+                self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+            }
+            if local.has_chores() {
+                self.chores(local);
+            }
+            granted
+        });
+        locals::put(entry);
+        let granted = match granted {
+            Some(Ok(granted)) => granted,
+            Some(Err(refused)) => self.grant_again(refused, &ask, now)?,
+            None => {
+                deadline.map_err(Denied::Ttl)?;
+                if at_least > MAX_AT_LEAST {
+                    return Err(Denied::NoToken { wanted: at_least });
+                }
+                self.grant_within_capacity(&ask, now)?
             }
         };
         Ok(Acquired {
             handle: granted.handle,
             token: granted.token,
             hash: ask.hash,
-            deadline,
+            deadline: ask.deadline,
         })
     }
 
@@ -457,18 +448,30 @@ impl<L: Layout> Engine<L> {
             let local = &mut entry.local;
             local.now = self.time.tick_again(&mut local.converted, now);
             let released = self.table.release_fast(local, handle, name);
-            locals::put(entry);
             if released {
+                locals::put(entry);
                 return Ok(());
             }
+            return self.release_more(entry, handle, name);
         }
-        self.release_slow(handle, name, now)
+        self.with(now, |local| self.table.release(local, handle, name))
     }
 
-    #[cold]
+    /// What is not a simple release; with the thread's part still in hand.
     #[inline(never)]
-    fn release_slow(&self, handle: Handle, name: &Name, now: u64) -> Result<(), Ended> {
-        self.with(now, |local| self.table.release(local, handle, name))
+    fn release_more(
+        &self,
+        mut entry: Box<Entry>,
+        handle: Handle,
+        name: &Name,
+    ) -> Result<(), Ended> {
+        let local = &mut entry.local;
+        let released = self.table.release(local, handle, name);
+        if local.has_chores() {
+            self.chores(local);
+        }
+        locals::put(entry);
+        released
     }
 
     pub(crate) fn release_by_key(&self, name: &Name, now: u64) -> Result<(), Ended> {

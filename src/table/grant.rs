@@ -110,14 +110,8 @@ impl<L: Layout> Table<L> {
 
     /// The refusal where it is simple: the bucket's first cell is a live lease of the key.
     #[inline]
-    pub(crate) fn refuse_fast(
-        &self,
-        local: &Local,
-        key: Key,
-        hash: u64,
-        now: u64,
-    ) -> Option<Refused> {
-        let bucket = local.array.bucket(hash);
+    pub(crate) fn refuse_fast(&self, local: &Local, ask: &Ask) -> Option<Refused> {
+        let bucket = local.array.bucket(ask.hash);
         let word = bucket.load::<L>();
         if !word.is_normal() || word.cell() == 0 {
             return None;
@@ -126,8 +120,8 @@ impl<L: Layout> Table<L> {
         let state = cell.state::<L>();
         let held = cell.contents(state);
         let refused = state.is_held()
-            && held.key == key
-            && held.deadline > now
+            && held.key == ask.key
+            && held.deadline > local.now
             && bucket.load_in_order::<L>() == word;
         refused.then_some(Refused::Held {
             owner: held.owner,
