@@ -48,6 +48,7 @@ impl Drop for Entry {
 /// The parts of the engines used before. Boxed, since an entry is half a kilobyte and moves to and
 /// from the slot.
 #[derive(Debug)]
+#[expect(clippy::vec_box, reason = "the box is what moves")]
 struct Others(RefCell<Vec<Box<Entry>>>);
 
 impl Drop for Others {

@@ -1,5 +1,7 @@
 //! Real threads on the public API, with manual clocks: nothing here waits for time to pass.
 
+mod storm;
+
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
