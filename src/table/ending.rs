@@ -181,11 +181,20 @@ impl<L: Layout> Table<L> {
         let cell = self.cell(at);
         loop {
             let state = cell.state_in_order::<L>();
-            if !state.is_held() {
+            if !state.is_lease() {
                 return Look::Nothing;
             }
             let contents = cell.contents(state);
             if cell.state::<L>() != state {
+                continue;
+            }
+            if !state.is_held() {
+                // Frozen: once its bucket stands in the newest array, the copy there is watched.
+                let hash = self.hash(contents.key);
+                if local.array.bucket(hash).load::<L>().is_normal() {
+                    return Look::Nothing;
+                }
+                self.settle(local, hash);
                 continue;
             }
             if contents.deadline > local.now {

@@ -407,3 +407,27 @@ fn a_full_table_can_still_be_moved() {
     bench.finish_resize();
     assert_eq!(bench.leases(), i64::try_from(full).expect("small"));
 }
+
+/// A bucket that grows is frozen as a whole, and moved one child at a time.
+#[test]
+fn a_lease_whose_child_bucket_has_not_moved_yet_is_still_watched() {
+    let mut bench = Bench::new(1);
+    let child = |bench: &Bench, key| bench.name(key, 0).hash & 1;
+    let key_of = |bench: &Bench, wanted| (0..1_000).find(|&key| child(bench, key) == wanted);
+    let moved = key_of(&bench, 0).expect("keys of both children");
+    let left = key_of(&bench, 1).expect("keys of both children");
+    let granted = bench.grant(left, 10);
+    assert!(bench.table.resize(&bench.table.newest(), 2));
+    bench.local.array = bench.table.newest();
+    bench.grant(moved, 100);
+    bench.local.now = 10;
+    let looked = bench.table.look(&mut bench.local, granted.handle.cell());
+    assert_eq!(looked, Look::Nothing);
+    let copies = std::mem::take(&mut bench.local.moved);
+    assert_eq!(copies.len(), 1, "the copy has to be watched");
+    assert_eq!(
+        bench.table.look(&mut bench.local, copies[0].cell),
+        Look::Nothing
+    );
+    assert_eq!(bench.leases(), 1, "I8");
+}
