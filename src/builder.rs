@@ -13,10 +13,11 @@ use crate::manager::LockManager;
 use crate::table::{Layout, Wide};
 use crate::timeline::Timeline;
 
-const MIN_TICK: Duration = Duration::from_micros(10);
+const MIN_TICK: Duration = Duration::from_micros(100);
 const MAX_TICK: Duration = Duration::from_secs(3600);
 const DEFAULT_TICK: Duration = Duration::from_millis(1);
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
+const MAX_RESOLUTION: Duration = Duration::from_secs(3600);
 /// No TTL may be longer: 146 years, so that a deadline fits 64 bits of nanoseconds.
 const LONGEST_TTL: Duration = Duration::from_nanos(1 << 62);
 /// 8 KiB, so that the buckets of few leases stay in the first-level cache, yet two threads seldom
@@ -96,14 +97,18 @@ impl Builder {
         self
     }
 
-    /// The longest TTL that is accepted. Default: 366 days, or 2^35 ticks if that is less.
+    /// The longest TTL that is accepted. Default: 366 days, or a little less than 2^35 ticks if that
+    /// is shorter.
     pub fn max_ttl(mut self, ttl: Duration) -> Self {
         self.max_ttl = Some(ttl);
         self
     }
 
-    /// The length of a tick, from 10 microseconds to an hour: what deadlines are rounded up to, and
+    /// The length of a tick, from 100 microseconds to an hour: what deadlines are rounded up to, and
     /// how late an expiry may be acted on. Default: 1 ms.
+    ///
+    /// No lease may end later than 2^42 ticks after the manager was made, less a millionth: that is
+    /// 139 years at the default, and 13.9 at the shortest tick.
     pub fn tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
@@ -169,7 +174,16 @@ impl Builder {
             return Err(BuildError::Tick { tick });
         }
         let tick = tick.as_nanos() as u64;
-        let limit = Duration::from_nanos(tick.saturating_mul(Wide::MAX_TTL)).min(LONGEST_TTL);
+        let clock = self
+            .clock
+            .unwrap_or_else(|| Arc::new(CoarseClock::shared()));
+        let resolution = clock.resolution();
+        if resolution > MAX_RESOLUTION {
+            return Err(BuildError::Resolution { resolution });
+        }
+        // A deadline is the TTL, the resolution and the rest of a tick away, and has to fit an era.
+        let era = Duration::from_nanos(tick.saturating_mul(Wide::MAX_TTL)).min(LONGEST_TTL);
+        let limit = era - resolution - 2 * Duration::from_nanos(tick);
         let min = self.min_ttl.unwrap_or(Duration::from_nanos(1));
         let max = self.max_ttl.unwrap_or(limit.min(DEFAULT_MAX_TTL));
         if max > limit {
@@ -187,9 +201,6 @@ impl Builder {
                 });
             }
         }
-        let clock = self
-            .clock
-            .unwrap_or_else(|| Arc::new(CoarseClock::shared()));
         let real_time = clock.is_real_time();
         let engine = Engine::new(Options {
             seed: self.hash_seed.unwrap_or_else(HashSeed::random),

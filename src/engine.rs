@@ -175,7 +175,7 @@ impl<L: Layout> Engine<L> {
         let hasher = crate::key::BucketHasher::new(&options.seed);
         let table = Table::new(options.buckets, hasher)?;
         let shards = std::thread::available_parallelism().map_or(1, usize::from);
-        let start = options.time.tick_of(options.time.precise_now());
+        let start = options.time.start();
         Some(Arc::new_cyclic(|me| Self {
             id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
             me: me.clone(),
@@ -391,7 +391,7 @@ impl<L: Layout> Engine<L> {
     /// loaded since.
     #[inline]
     fn watch(&self, cell: u32, word: u64, deadline: u64) {
-        if !Wheel::covers(word, deadline) {
+        if !self.wheel.covers(word, deadline) {
             self.register(cell, deadline);
         }
     }

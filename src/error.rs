@@ -129,10 +129,15 @@ pub enum RevokeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The tick is below 10 microseconds or above an hour.
+    /// The tick is below 100 microseconds or above an hour.
     Tick {
         /// The tick that was asked for.
         tick: Duration,
+    },
+    /// The clock's readings may lag by more than an hour.
+    Resolution {
+        /// The clock's resolution.
+        resolution: Duration,
     },
     /// The least TTL is zero or above the greatest one.
     TtlRange {
@@ -244,9 +249,13 @@ impl fmt::Display for BuildError {
             Self::Tick { tick } => {
                 write!(
                     f,
-                    "a tick of {tick:?} is out of range: choose from 10 µs to 1 h"
+                    "a tick of {tick:?} is out of range: choose from 100 µs to 1 h"
                 )
             }
+            Self::Resolution { resolution } => write!(
+                f,
+                "a clock whose readings lag by {resolution:?} is too coarse: use one of an hour at most"
+            ),
             Self::TtlRange { min, max } => write!(
                 f,
                 "TTLs from {min:?} to {max:?} are no range: `min_ttl` must be above zero and not above \

@@ -12,10 +12,10 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::table::Wanted;
 use crate::time::Timestamp;
 
-/// The last tick that a deadline may have: the wheel's words hold 49 bits. At the shortest tick of
-/// 10 microseconds that is 178 years of clock.
-const LAST_TICK: u64 = (1 << 49) - (1 << 16);
-const _: () = assert!(LAST_TICK < crate::wheel::LAST_NOW);
+/// The last tick that a deadline may have, from the start: the wheel's words hold 42 bits. That is 139
+/// years of a tick of 1 ms, and 13.9 years of the shortest, 100 microseconds.
+const LAST_TICK: u64 = (1 << 42) - (1 << 22);
+const _: () = assert!(LAST_TICK <= crate::wheel::LAST_NOW);
 
 #[derive(Debug)]
 enum Source {
@@ -64,6 +64,8 @@ pub(crate) struct Timeline {
     resolution: u64,
     /// The highest reading of a clock that might go backwards.
     highest: AtomicU64,
+    /// The tick of the first reading: no other is from before.
+    start: u64,
     min_ttl: Duration,
     max_ttl: Duration,
     /// No deadline may be computed from more nanoseconds than this.
@@ -92,18 +94,29 @@ impl Timeline {
             Some(coarse) => Source::Coarse(coarse.clone()),
             None => Source::Other(clock),
         };
-        Self {
+        let mut line = Self {
             source,
             tick,
             reciprocal: u64::MAX / tick,
             resolution,
             highest: AtomicU64::new(0),
+            start: 0,
             min_ttl,
             max_ttl,
-            last_end: LAST_TICK.saturating_mul(tick),
+            last_end: 0,
             min_nanos: min_ttl.as_nanos() as u64,
             max_nanos: max_ttl.as_nanos() as u64,
-        }
+        };
+        line.start = line.tick_of(line.now());
+        // To the end of that tick.
+        let last = line.start.saturating_add(LAST_TICK);
+        line.last_end = last.saturating_mul(tick).saturating_add(tick - 1);
+        line
+    }
+
+    /// The tick at which the clock was read first.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
     }
 
     /// The clock's reading in nanoseconds, never less than an earlier one.
@@ -217,10 +230,10 @@ impl Timeline {
 
     #[cold]
     fn out_of_time(&self, now: u64) -> BadTtl {
-        let end = LAST_TICK.saturating_mul(self.tick);
-        let left = end
+        let left = self
+            .last_end
             .saturating_sub(now)
-            .saturating_sub(self.resolution + self.tick);
+            .saturating_sub(self.resolution + (self.tick - 1));
         BadTtl::TooLong {
             max: Duration::from_nanos(left),
         }
@@ -243,7 +256,12 @@ mod tests {
     use crate::ManualClock;
 
     fn timeline(tick: u64) -> (ManualClock, Timeline) {
+        timeline_from(0, tick)
+    }
+
+    fn timeline_from(start: u64, tick: u64) -> (ManualClock, Timeline) {
         let clock = ManualClock::new();
+        clock.set(Timestamp::from_nanos(start));
         let max = Duration::from_secs(1 << 30);
         let line = Timeline::new(Arc::new(clock.clone()), tick, Duration::from_nanos(1), max);
         (clock, line)
@@ -283,11 +301,22 @@ mod tests {
 
     #[test]
     fn a_deadline_past_the_end_of_time_is_refused() {
-        let (_, line) = timeline(1);
-        let end = LAST_TICK;
-        assert_eq!(line.deadline(end - 10, Duration::from_nanos(10)), Ok(end));
-        let refused = line.deadline(end - 10, Duration::from_nanos(11));
-        assert!(matches!(refused, Err(BadTtl::TooLong { max }) if max < Duration::from_nanos(11)));
+        // The end is as far from the manager's birth, whatever the clock said then.
+        for (start, tick) in [(0, 1), (u64::MAX / 2, 1), (77, 1_000), (1 << 62, 100_000)] {
+            let (_, line) = timeline_from(start, tick);
+            assert_eq!(line.start(), start / tick);
+            let end = start / tick + LAST_TICK;
+            let ttl = Duration::from_nanos(10 * tick);
+            assert_eq!(line.deadline((end - 10) * tick, ttl), Ok(end));
+            let refused = line.deadline((end - 10) * tick, ttl + Duration::from_nanos(1));
+            assert!(matches!(refused, Err(BadTtl::TooLong { max }) if max == ttl));
+            assert!(line.renewal((end - 10) * tick + 1, ttl).is_err());
+        }
+        let (_, line) = timeline_from(u64::MAX - 5, 1);
+        assert_eq!(
+            line.deadline(u64::MAX - 5, Duration::from_nanos(4)),
+            Ok(u64::MAX - 1)
+        );
         assert!(line.deadline(u64::MAX - 1, Duration::from_secs(1)).is_err());
     }
 }

@@ -8,11 +8,15 @@
 //!
 //! # Where a cell is
 //!
-//! A shard holds two levels of 128 slots, of 1 and of 128 ticks each; a slot is a list of cells.
-//! A cell for a tick less than 128 ahead is in that tick's slot; one further ahead in the slot of
-//! its range, whose cells move to the first level when the wheel enters the range; one beyond the
-//! horizon, at least 16,256 ticks away, is linked before it and looked at on the way (every 8,064
-//! ticks at least, and at most every 16,383).
+//! A slot is a list of cells. A shard holds three levels of them: 256 slots of 1 tick each, 256 of
+//! 128 ticks, and 128 of 16,384 ticks. A cell is in the slot of its tick if that is less than 256
+//! ahead, otherwise on the lowest level that reaches far enough. When the wheel enters a range of a
+//! level, the cells of the *next* range begin to move to the level below, where they have a slot
+//! already: some in each tick, and what is left when it is their range's turn. So a range with
+//! millions of cells delays none that is due.
+//!
+//! A cell beyond the horizon, at least 2,080,768 ticks away (35 minutes of 1 ms), is linked before
+//! it and looked at on the way: every 1,032,193 ticks at least, and at most every 2,097,151.
 //!
 //! A cell stays where it is linked until that tick, even if its lease ends before or is renewed:
 //! a lease costs the wheel one visit per TTL and not one per operation. If it is wanted *before*
@@ -51,17 +55,24 @@
 //!
 //! # Costs
 //!
-//! About 1.1 KiB a shard; two words a cell, one more heap entry of 16 bytes while a cell is wanted
+//! About 2.7 KiB a shard; two words a cell, one more heap entry of 16 bytes while a cell is wanted
 //! early. Registering: two CASes on the cell, one on the slot, two fences. A look: one CAS on the
 //! cell and one fence besides the callback, which is called twice. An advance: one load for each
-//! slot passed, at most 256 a shard however far it jumps; all else is per cell due, plus one move
-//! for a cell that was registered more than 128 ticks ahead. Of a tick in which a million cells are
-//! due, the last is looked at when the others have been: some 100 ms later.
+//! slot passed, at most 640 a shard however far it jumps; all else is per cell due, plus one move
+//! for a cell that was registered 256 ticks ahead or more, and two for 32,768. Of a tick in which a
+//! million cells are due, the last is looked at when the others have been: some 100 ms later.
+//!
+//! A move is a CAS on the cell and one on a slot, CELLNS. A wheel moves MOVES. Only if more than
+//! 65,536 cells are registered for 128 ticks, or 8,388,608 for 16,384, are the others moved at once
+//! when their range has come; or if the wheel is turned by jumps, since time that passes is what
+//! they are shared out over. While cells move, the wheel is due at every tick.
 
 mod shard;
 mod turn;
 mod word;
 
+#[cfg(all(test, not(tenure_loom)))]
+mod level_tests;
 #[cfg(all(test, tenure_loom))]
 mod models;
 #[cfg(any(fuzzing, all(test, not(tenure_loom))))]
@@ -73,13 +84,14 @@ use crossbeam_utils::CachePadded;
 
 #[cfg(fuzzing)]
 pub use self::oracle::fuzz_wheel;
-use self::shard::{LEVEL_BITS, Shard, clamp};
-use self::turn::{Heap, Tally, Turn};
+use self::shard::{HORIZON_BITS, Shard, clamp};
+use self::turn::{Kept, Tally, Turn};
 use self::word::Word;
 use crate::sync::{AtomicU64, Mutex, Ordering, fence};
 
-/// The last tick that the wheel can be turned to: one step before deadlines stop fitting a word.
-pub(crate) const LAST_NOW: u64 = word::LAST_TICK - (1 << (2 * LEVEL_BITS));
+/// The last tick that the wheel can be turned to, from its start: one step before deadlines stop
+/// fitting a word.
+pub(crate) const LAST_NOW: u64 = word::LAST_TICK - (1 << HORIZON_BITS);
 
 /// Cells go to shards in blocks of this many, `2^3`: neighbours come from one thread's free list.
 const BLOCK_BITS: u32 = 3;
@@ -105,38 +117,42 @@ pub(crate) struct Advanced {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Wheel {
+    /// The tick that it started at. Inside, ticks count from there, and nobody has ticks from before.
+    start: u64,
     shards: Box<[CachePadded<Shard>]>,
     /// Until when the driver sleeps: 0 while it is awake, `u64::MAX` if only a wake-up ends it.
     sleep_until: CachePadded<AtomicU64>,
     /// The greatest tick that any thread wanted the wheel turned to.
     wanted: CachePadded<AtomicU64>,
     /// Held by the thread that advances.
-    heaps: Mutex<Box<[Heap]>>,
+    kept: Mutex<Box<[Kept]>>,
 }
 
 impl Wheel {
     /// A wheel that stands at tick `start`, in `shards` shards or a few more.
     pub(crate) fn new(shards: usize, start: u64) -> Self {
-        debug_assert!(start <= LAST_NOW, "a wheel can't start at tick {start}");
         let shards = shards.max(1).next_power_of_two();
         Self {
+            start,
             shards: (0..shards)
-                .map(|_| CachePadded::new(Shard::new(start)))
+                .map(|_| CachePadded::new(Shard::new()))
                 .collect(),
             sleep_until: CachePadded::new(AtomicU64::new(0)),
-            wanted: CachePadded::new(AtomicU64::new(start)),
-            heaps: Mutex::new((0..shards).map(|_| Heap::default()).collect()),
+            wanted: CachePadded::new(AtomicU64::new(0)),
+            kept: Mutex::new((0..shards).map(|_| Kept::default()).collect()),
         }
     }
 
     /// Whether a cell with this registration word will be looked at no later than `tick`.
     ///
     /// The word must be loaded after a sequentially consistent fence that comes after the deadline
-    /// was published; then true is a promise. Ticks are below `u64::MAX`.
+    /// was published; then true is a promise. The tick is not before the wheel's start, and below
+    /// `u64::MAX`.
     #[inline]
-    pub(crate) fn covers(word: u64, tick: u64) -> bool {
+    pub(crate) fn covers(&self, word: u64, tick: u64) -> bool {
+        debug_assert!(tick >= self.start, "tick {tick} is before the wheel's time");
         debug_assert!(tick < u64::MAX, "an unlinked cell covers no tick");
-        Word(word).first_look() <= tick
+        Word(word).first_look() <= tick.wrapping_sub(self.start)
     }
 
     /// Makes sure that the cell is looked at no later than `tick`, and returns whether the driver
@@ -146,6 +162,11 @@ impl Wheel {
     #[cold]
     #[must_use]
     pub(crate) fn register(&self, cells: &impl Cells, cell: u32, tick: u64) -> bool {
+        self.register_at(cells, cell, tick.saturating_sub(self.start))
+    }
+
+    /// The same, for a tick that counts from the wheel's start.
+    fn register_at(&self, cells: &impl Cells, cell: u32, tick: u64) -> bool {
         // Partner: the fence in `Turn::look_again`, for callers that loaded the word without one.
         fence(Ordering::SeqCst);
         let shard = self.shard(cell);
@@ -187,28 +208,34 @@ impl Wheel {
     ///
     /// `look` is given the cell and the tick that the wheel is being turned to, which is later than
     /// `now` if another thread wanted that. It does what is due by that tick and returns the tick of
-    /// the cell's next look, or `None` if there is nothing to wait for. It is called at least twice for each cell, must stand that, may
-    /// register cells, and may even advance (which does nothing). A returned tick that is not
-    /// after `now` means the next advance. A `now` behind the wheel's is taken as the wheel's.
+    /// the cell's next look, or `None` if there is nothing to wait for. It is called at least twice
+    /// for each cell, must stand that, may register cells, and may even advance (which does
+    /// nothing). A returned tick that is not after `now` means the next advance. A `now` behind the wheel's is taken as the wheel's.
     pub(crate) fn advance_to(
         &self,
         cells: &impl Cells,
         now: u64,
         mut look: impl FnMut(u32, u64) -> Option<u64>,
     ) -> Option<Advanced> {
+        let start = self.start;
+        let mut look = |cell, now| {
+            let next = look(cell, start + now);
+            next.map(|tick: u64| tick.saturating_sub(start))
+        };
         // A wheel at its end stands still instead of wrapping.
-        self.wanted.fetch_max(now.min(LAST_NOW), Ordering::AcqRel);
+        let now = now.saturating_sub(start).min(LAST_NOW);
+        self.wanted.fetch_max(now, Ordering::AcqRel);
         let mut advanced = None::<Advanced>;
         loop {
             // Partner: the fence below. If ours comes first, the thread that holds the lock sees
             // our tick after it let go; if theirs, we get the lock.
             fence(Ordering::SeqCst);
-            let Some(mut heaps) = self.heaps.try_lock() else {
+            let Some(mut kept) = self.kept.try_lock() else {
                 return advanced;
             };
             let now = self.wanted.load(Ordering::Acquire);
-            let pass = self.turn_to(&mut heaps, cells, now, &mut look);
-            drop(heaps);
+            let pass = self.turn_to(&mut kept, cells, now, &mut look);
+            drop(kept);
             let before = advanced.map_or((0, false), |before| (before.looks, before.wake));
             advanced = Some(Advanced {
                 looks: before.0 + pass.looks,
@@ -223,7 +250,7 @@ impl Wheel {
 
     fn turn_to(
         &self,
-        heaps: &mut [Heap],
+        kept: &mut [Kept],
         cells: &impl Cells,
         now: u64,
         look: &mut impl FnMut(u32, u64) -> Option<u64>,
@@ -233,14 +260,14 @@ impl Wheel {
             earliest: u64::MAX,
             wake: false,
         };
-        for (shard, heap) in self.shards.iter().zip(heaps) {
+        for (shard, kept) in self.shards.iter().zip(kept) {
             let mut turn = Turn {
                 wheel: self,
                 shard,
                 cells,
                 look,
                 now,
-                heap,
+                kept,
                 tally: &mut tally,
                 chain: 0,
             };
@@ -260,10 +287,14 @@ impl Wheel {
 
     /// The first tick at which an advance has something to do, `None` if nothing is registered.
     ///
-    /// Never later than the tick of any cell whose registration is complete; sometimes up to 128
-    /// ticks earlier, when cells have to be moved. It is not after the wheel's position if
-    /// something is overdue. Costs up to 256 loads a shard.
+    /// Never later than the tick of any cell whose registration is complete; earlier when cells
+    /// have to be moved, which takes a few advances on a cell's way. It is not after the wheel's
+    /// position if something is overdue. Costs up to 640 loads a shard.
     pub(crate) fn next_due(&self) -> Option<u64> {
+        self.first_due().map(|due| self.start + due)
+    }
+
+    fn first_due(&self) -> Option<u64> {
         let due = self.shards.iter().map(|shard| shard.next_due()).min();
         due.filter(|&due| due < u64::MAX)
     }
@@ -272,11 +303,11 @@ impl Wheel {
     /// must not, because something is due before; else whoever registers anything before `until`
     /// is told to wake it, and it must call [`woke`](Self::woke) when it goes on.
     pub(crate) fn prepare_sleep(&self, until: Option<u64>) -> bool {
-        let until = until.unwrap_or(u64::MAX);
+        let until = until.map_or(u64::MAX, |until| until.saturating_sub(self.start));
         self.sleep_until.store(until, Ordering::Relaxed);
         // Partner: the fence before each `asleep_at`.
         fence(Ordering::SeqCst);
-        if self.next_due().is_some_and(|due| due < until) {
+        if self.first_due().is_some_and(|due| due < until) {
             self.woke();
             return false;
         }

@@ -79,10 +79,10 @@ impl Oracle {
         let cells = self.deadlines.len() as u32;
         match step {
             Step::Lease { cell, after } => {
-                self.lease(cell % cells, self.now + after % (LAST_NOW - self.now + 1));
+                self.lease(cell % cells, self.now + after % (self.left() + 1));
             }
             Step::Free { cell } => self.set(cell % cells, None),
-            Step::Advance { by } => self.advance(self.now + by % (LAST_NOW - self.now + 1)),
+            Step::Advance { by } => self.advance(self.now + by % (self.left() + 1)),
             Step::NextDue => {
                 if let Some(due) = self.wheel.next_due() {
                     self.advance(due.max(self.now));
@@ -90,6 +90,11 @@ impl Oracle {
             }
         }
         self.check();
+    }
+
+    /// How far the wheel can still turn.
+    fn left(&self) -> u64 {
+        self.start + LAST_NOW - self.now
     }
 
     fn set(&mut self, cell: u32, deadline: Option<u64>) {
@@ -115,10 +120,8 @@ impl Oracle {
     }
 
     fn covers(&self, cell: u32, deadline: u64) -> bool {
-        Wheel::covers(
-            self.memory.wheel(cell).load(Ordering::SeqCst),
-            deadline.max(self.now),
-        )
+        let word = self.memory.wheel(cell).load(Ordering::SeqCst);
+        self.wheel.covers(word, deadline.max(self.now))
     }
 
     fn sleep(&mut self) {
@@ -165,7 +168,7 @@ impl Oracle {
         self.check_lists();
         // A lease costs a link and an early look, each with two looks, and the same again when
         // they find that it has changed; what lies beyond the horizon is looked at on the way.
-        let on_the_way = (self.advances).min((self.now - self.start) / 8_064);
+        let on_the_way = (self.advances).min((self.now - self.start) / 1_032_193);
         let most = 8 * self.leases + 2 * on_the_way * self.deadlines.len() as u64;
         assert!(self.looks <= most, "{} looks, not {most}", self.looks);
     }
@@ -174,9 +177,12 @@ impl Oracle {
     fn check_lists(&self) {
         let mut linked = BTreeSet::new();
         let mut queued = BTreeSet::new();
-        for shard in &self.wheel.shards {
+        for (shard, kept) in self.wheel.shards.iter().zip(self.wheel.kept.lock().iter()) {
             for head in &shard.slots {
                 self.walk(Link::Slot, head.load(Ordering::Relaxed), &mut linked);
+            }
+            for &head in &kept.moving {
+                self.walk(Link::Slot, head, &mut linked);
             }
             self.walk(
                 Link::Early,
@@ -208,16 +214,17 @@ pub fn fuzz_wheel(data: &[u8]) {
     let mut data = data.iter().copied();
     let mut byte = || data.next();
     let Some(setup) = byte() else { return };
-    let start = if setup & 8 == 0 {
-        0
-    } else {
-        LAST_NOW / 2 + u64::from(setup)
-    };
-    let mut oracle = Oracle::new(1 << (setup & 3), 1 + u32::from(setup >> 4) * 8, start);
+    let cells = 1 + u32::from(setup >> 4) * 8;
+    let mut oracle = Oracle::new(1 << (setup & 3), cells, u64::from(setup) << 39);
+    if setup & 8 != 0 {
+        // A wheel that has turned for long.
+        let by = LAST_NOW / 2 + u64::from(setup);
+        oracle.step(Step::Advance { by });
+    }
     while let (Some(kind), Some(cell)) = (byte(), byte()) {
         // Two bits for the step, six for the size of the number and where it lies about a power of
         // two: that is where levels, horizons and widths end.
-        let shift = u32::from(kind >> 2 & 0x3F) * 46 / 64;
+        let shift = u32::from(kind >> 2 & 0x3F) * 43 / 64;
         let near = byte().map_or(0, u64::from);
         let ticks = (1 << shift) + near.saturating_sub(128);
         let cell = u32::from(cell);

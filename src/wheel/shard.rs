@@ -6,12 +6,22 @@ use super::Cells;
 use super::word::Word;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Bits of a level: the wheel has two levels of `2^LEVEL_BITS` slots. Models make do with two.
-pub(super) const LEVEL_BITS: u32 = if cfg!(tenure_loom) { 1 } else { 7 };
-/// Slots of a level.
-pub(super) const SLOTS: u64 = 1 << LEVEL_BITS;
-const ALL_SLOTS: usize = 2 << LEVEL_BITS;
+/// A range of one level is `2^LEVEL_BITS` ranges of the level below. Models make do with few.
+const LEVEL_BITS: u32 = if cfg!(tenure_loom) { 1 } else { 7 };
+pub(super) const LEVELS: usize = if cfg!(tenure_loom) { 2 } else { 3 };
+/// The ticks of the range of the last level.
+const LAST_SHIFT: u32 = LEVEL_BITS * (LEVELS as u32 - 1);
+/// The last level has `2^LAST_BITS` slots.
+const LAST_BITS: u32 = if cfg!(tenure_loom) { 2 } else { 7 };
+/// Each level before has twice as many as the ranges of it that make one of the next level: so the
+/// cells of the *next* range of that level have a slot here already.
+const SLOTS: usize = 2 << LEVEL_BITS;
+const ALL_SLOTS: usize = (LEVELS - 1) * SLOTS + (1 << LAST_BITS);
 const FLAG_WORDS: usize = ALL_SLOTS.div_ceil(64);
+
+/// The horizon is less than `2^HORIZON_BITS` ticks away, and no nearer than a range of the last
+/// level less.
+pub(super) const HORIZON_BITS: u32 = LAST_SHIFT + LAST_BITS;
 
 /// Where a cell goes, and the tick at which the advance takes it out of there.
 #[derive(Clone, Copy, Debug)]
@@ -20,20 +30,46 @@ pub(super) struct Place {
     pub(super) visit: u64,
 }
 
-/// The slot of the first level for `tick`.
-pub(super) fn near_slot(tick: u64) -> usize {
-    (tick % SLOTS) as usize
+/// How many slots a level has.
+pub(super) fn slots(level: usize) -> u64 {
+    if level + 1 == LEVELS {
+        1 << LAST_BITS
+    } else {
+        SLOTS as u64
+    }
 }
 
-/// The slot of the second level for a range of `SLOTS` ticks.
-pub(super) fn far_slot(range: u64) -> usize {
-    (SLOTS + range % SLOTS) as usize
+/// The range of a level that a tick is in.
+pub(super) fn range(level: usize, tick: u64) -> u64 {
+    tick >> (LEVEL_BITS * level as u32)
+}
+
+/// The first tick of a range.
+pub(super) fn start(level: usize, range: u64) -> u64 {
+    range << (LEVEL_BITS * level as u32)
+}
+
+/// The slot of a range.
+pub(super) fn slot(level: usize, range: u64) -> usize {
+    level * SLOTS + (range % slots(level)) as usize
+}
+
+/// How many ranges before its own the cells of a slot are taken out: those that have to go to a
+/// lower level need time.
+pub(super) fn ahead(level: usize) -> u64 {
+    u64::from(level > 0)
+}
+
+/// The tick at which the cells of a range are taken out of their slot.
+fn visit(level: usize, range: u64) -> u64 {
+    start(level, range - ahead(level))
 }
 
 /// The last tick that has a slot as seen from `position`: beyond it, a range would share its slot
 /// with the one that is being turned through.
 pub(super) fn horizon(position: u64) -> u64 {
-    ((position >> LEVEL_BITS) + SLOTS - 1) << LEVEL_BITS | (SLOTS - 1)
+    let last = (position >> LAST_SHIFT) + (1 << LAST_BITS) - 1;
+    last << LAST_SHIFT | ((1 << LAST_SHIFT) - 1)
 }
 
 /// `tick`, or a tick before it that has a slot.
@@ -41,31 +77,30 @@ pub(super) fn horizon(position: u64) -> u64 {
 /// Cells beyond the horizon are spread over the far half of it by their number: looked at all
 /// together, they would come back all together for ever, and delay what is due in that tick.
 pub(super) fn clamp(tick: u64, position: u64, cell: u32) -> u64 {
-    const SPREAD_BITS: u32 = 2 * LEVEL_BITS - 1;
     let horizon = horizon(position);
     if tick <= horizon {
         return tick;
     }
     // Fibonacci hashing: neighbours land far apart.
-    let spread = cell.wrapping_mul(0x9E37_79B9) >> (u32::BITS - SPREAD_BITS);
+    let spread = cell.wrapping_mul(0x9E37_79B9) >> (u32::BITS - (HORIZON_BITS - 1));
     horizon - u64::from(spread)
 }
 
+/// The lowest level that reaches as far as `tick`.
 pub(super) fn place(tick: u64, position: u64) -> Place {
     debug_assert!(
         tick <= horizon(position),
         "{tick} has no slot at {position}"
     );
-    if tick.saturating_sub(position) < SLOTS {
-        Place {
-            slot: near_slot(tick),
-            visit: tick,
-        }
-    } else {
-        Place {
-            slot: far_slot(tick >> LEVEL_BITS),
-            visit: tick >> LEVEL_BITS << LEVEL_BITS,
-        }
+    let reaches = |&level: &usize| {
+        let ranges = range(level, tick).saturating_sub(range(level, position));
+        ranges < slots(level)
+    };
+    let level = (0..LEVELS).find(reaches).unwrap_or(LEVELS - 1);
+    let range = range(level, tick);
+    Place {
+        slot: slot(level, range),
+        visit: visit(level, range),
     }
 }
 
@@ -121,20 +156,21 @@ impl Link {
 pub(super) struct Shard {
     /// The tick that the wheel has been turned to; stored by the advance alone, only ever forward.
     pub(super) position: AtomicU64,
-    /// The least tick for which the early stack or the advance's heap may hold an entry.
+    /// The least tick for which the early stack or the advance's heap may hold an entry, or at which
+    /// the advance wants to go on moving cells.
     pub(super) early_due: AtomicU64,
     /// Head of the stack of cells that are wanted before their linked tick.
     pub(super) early: AtomicU32,
     /// One bit for each slot that must be taken at the next advance, whatever its tick is.
     pub(super) overdue: [AtomicU64; FLAG_WORDS],
-    /// Heads of the slots, near level first: 0, or the number of the first cell + 1.
+    /// Heads of the slots, level by level: 0, or the number of the first cell + 1.
     pub(super) slots: [AtomicU32; ALL_SLOTS],
 }
 
 impl Shard {
-    pub(super) fn new(start: u64) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            position: AtomicU64::new(start),
+            position: AtomicU64::new(0),
             early_due: AtomicU64::new(u64::MAX),
             early: AtomicU32::new(0),
             overdue: array::from_fn(|_| AtomicU64::new(0)),
@@ -186,6 +222,16 @@ impl Shard {
         tick
     }
 
+    /// Takes the list of a slot: 0, or the number of its first cell + 1.
+    pub(super) fn take(&self, slot: usize) -> u32 {
+        let head = &self.slots[slot];
+        if head.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        // Acquire: the links and words of all pushes, which form one release sequence.
+        head.swap(0, Ordering::Acquire)
+    }
+
     /// Whether an advance that stands still would find work.
     pub(super) fn has_overdue(&self) -> bool {
         self.overdue
@@ -199,15 +245,18 @@ impl Shard {
         if self.has_overdue() {
             return position;
         }
-        let occupied = |slot: usize| self.slots[slot].load(Ordering::Relaxed) != 0;
-        let near = (position + 1..=position + SLOTS).find(|&tick| occupied(near_slot(tick)));
-        let near = near.unwrap_or(u64::MAX);
-        let range = position >> LEVEL_BITS;
-        let far = (range + 1..=range + SLOTS)
-            .take_while(|range| range << LEVEL_BITS < near)
-            .find(|&range| occupied(far_slot(range)));
-        let far = far.map_or(u64::MAX, |range| range << LEVEL_BITS);
-        let early = self.early_due.load(Ordering::Relaxed);
-        near.min(far).min(early)
+        let mut due = self.early_due.load(Ordering::Relaxed);
+        for level in 0..LEVELS {
+            let first = range(level, position) + 1 + ahead(level);
+            let occupied = |&range: &u64| {
+                let slot = &self.slots[slot(level, range)];
+                slot.load(Ordering::Relaxed) != 0
+            };
+            let found = (first..first + slots(level))
+                .take_while(|&range| visit(level, range) < due)
+                .find(occupied);
+            due = found.map_or(due, |range| visit(level, range));
+        }
+        due
     }
 }

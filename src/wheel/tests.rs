@@ -3,41 +3,9 @@ use std::thread;
 
 use proptest::prelude::*;
 
+use super::level_tests::{Deadlines, FAR_RANGE, MIDDLE_SPAN, NEAR_SPAN, RANGE, SPAN, lease};
 use super::oracle::{Memory, Oracle, Step, fuzz_wheel};
-use super::shard::{SLOTS, horizon, place};
 use super::*;
-
-const SPAN: u64 = SLOTS * SLOTS;
-
-/// Some ticks at which leases end, as the engine would keep them.
-struct Deadlines(Vec<AtomicU64>);
-
-impl Deadlines {
-    const FREE: u64 = 0;
-
-    fn new(cells: u32) -> Self {
-        Self((0..cells).map(|_| AtomicU64::new(Self::FREE)).collect())
-    }
-
-    fn of(&self, cell: u32) -> &AtomicU64 {
-        &self.0[cell as usize]
-    }
-
-    /// The look of an engine: ends what is due.
-    fn look(&self, cell: u32, now: u64) -> Option<u64> {
-        let state = self.of(cell);
-        let due = |deadline| (deadline <= now).then_some(Self::FREE);
-        let ended = state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, due);
-        // What was not due stays, and comes back as the error.
-        ended.err()
-    }
-}
-
-/// Registers as the engine does, and says whether the driver must be woken.
-fn lease(wheel: &Wheel, memory: &Memory, cell: u32, deadline: u64) -> bool {
-    let word = memory.wheel(cell).load(Ordering::SeqCst);
-    !Wheel::covers(word, deadline) && wheel.register(memory, cell, deadline)
-}
 
 #[test]
 fn an_idle_wheel_is_never_due_and_never_looks() {
@@ -57,11 +25,19 @@ fn an_idle_wheel_is_never_due_and_never_looks() {
 #[test]
 fn every_ttl_about_a_level_or_a_span_fires_on_its_tick() {
     // I3, I8, CASES 19, for a driver that comes only when it must.
-    for start in [0, 1, SLOTS - 1, SLOTS, SPAN - 1, SPAN, SPAN + 77, 1 << 40] {
-        for step in [SLOTS, SPAN, SPAN - SLOTS, 7 * SPAN] {
+    for start in [0, 1, RANGE - 1, FAR_RANGE, SPAN - 1, SPAN + 77, 1 << 40] {
+        for step in [
+            RANGE,
+            FAR_RANGE,
+            MIDDLE_SPAN - RANGE,
+            SPAN - FAR_RANGE,
+            7 * SPAN,
+        ] {
             for (times, off) in (0..4).flat_map(|times| [(times, 0), (times, 1), (times, 2)]) {
                 let ttl = (times * step + off).saturating_sub(1);
-                let (wheel, memory) = (Wheel::new(1, start), Memory::new(1));
+                // By the clock the same, for a wheel that has turned there or was made there.
+                let (wheel, memory) = (Wheel::new(1, start / 2), Memory::new(1));
+                let _ = wheel.advance_to(&memory, start, |_, _| panic!("nothing is registered"));
                 assert!(!lease(&wheel, &memory, 0, start + ttl), "nobody sleeps");
                 let mut fired = None;
                 while fired.is_none() {
@@ -145,7 +121,7 @@ fn a_deadline_that_keeps_being_shortened_takes_no_memory_for_each_time() {
         now += 100;
         let _ = wheel.advance_to(&memory, now, |_, _| Some(now + 10_000));
     }
-    let entries = wheel.heaps.lock()[0].len();
+    let entries = wheel.kept.lock()[0].early_entries();
     assert!(entries <= 64, "{entries} entries for one cell");
 }
 
@@ -163,7 +139,8 @@ fn a_clock_that_goes_backwards_fires_nothing_and_loses_nothing() {
 
 #[test]
 fn a_tick_that_has_passed_means_the_next_advance() {
-    let (wheel, memory) = (Wheel::new(1, 1_000), Memory::new(2));
+    let (wheel, memory) = (Wheel::new(1, 3), Memory::new(2));
+    let _ = wheel.advance_to(&memory, 1_000, |_, _| panic!("nothing is registered"));
     assert!(!lease(&wheel, &memory, 0, 10));
     assert!(!lease(&wheel, &memory, 1, 2_000));
     assert!(
@@ -178,7 +155,8 @@ fn a_tick_that_has_passed_means_the_next_advance() {
     });
     seen.dedup();
     assert_eq!(seen, [0, 1]);
-    assert_eq!(wheel.next_due(), Some(2_000 / SLOTS * SLOTS));
+    let range = (2_000 - 3) / RANGE - 1;
+    assert_eq!(wheel.next_due(), Some(3 + range * RANGE));
 }
 
 #[test]
@@ -312,63 +290,59 @@ fn a_driver_is_woken_for_what_is_due_before_it_wakes_and_for_nothing_else() {
 
 #[test]
 fn the_last_tick_is_reached_and_nothing_wraps() {
-    let (wheel, memory) = (Wheel::new(1, LAST_NOW - SPAN), Memory::new(3));
-    assert!(!lease(&wheel, &memory, 0, LAST_NOW));
-    assert!(!lease(&wheel, &memory, 1, u64::MAX - 1));
-    let mut seen = Vec::new();
-    let mut turn = |now| {
-        let advanced = wheel.advance_to(&memory, now, |cell, _| {
-            seen.push(cell);
-            (cell == 1).then_some(u64::MAX - 1)
-        });
-        advanced.expect("nobody else advances").looks
-    };
-    assert!(turn(LAST_NOW) >= 2);
-    // The wheel stands still from here on: late, never early.
-    assert_eq!(turn(u64::MAX), 0);
-    assert!(seen.contains(&0));
-}
-
-#[test]
-fn a_place_is_visited_after_the_position_and_not_after_the_tick() {
-    for position in (0..3 * SPAN).step_by(61).chain([SPAN - 1, SPAN, SPAN + 1]) {
-        let horizon = horizon(position);
-        assert!((SPAN - SLOTS..SPAN).contains(&(horizon - position)));
-        for tick in (position + 1..=horizon).step_by(7).chain([horizon]) {
-            let place = place(tick, position);
-            assert!(place.visit > position && place.visit <= tick);
-        }
-        assert_eq!(place(position, position).visit, position);
+    for start in [0, 1 << 47] {
+        let (wheel, memory) = (Wheel::new(1, start), Memory::new(3));
+        let last = start + LAST_NOW;
+        let _ = wheel.advance_to(&memory, last - SPAN, |_, _| panic!("nothing is registered"));
+        assert!(!lease(&wheel, &memory, 0, last));
+        assert!(!lease(&wheel, &memory, 1, u64::MAX - 1));
+        let mut seen = Vec::new();
+        let mut turn = |now| {
+            let advanced = wheel.advance_to(&memory, now, |cell, _| {
+                seen.push(cell);
+                (cell == 1).then_some(u64::MAX - 1)
+            });
+            advanced.expect("nobody else advances").looks
+        };
+        assert!(turn(last) >= 2);
+        // The wheel stands still from here on: late, never early.
+        assert_eq!(turn(u64::MAX), 0);
+        assert!(seen.contains(&0));
     }
 }
 
 #[test]
 fn a_word_says_when_the_next_look_is_and_keeps_its_mark() {
-    let linked = Word::linked_at(20_000);
-    let early = linked.with_early(20_000 - 16_383).with_queued();
+    let most = SPAN - 1;
+    let linked = Word::linked_at(most + 3_617);
+    let early = linked.with_early(3_617).with_queued();
     assert_eq!(Word::UNLINKED.first_look(), u64::MAX);
     assert_eq!(Word::UNLINKED.with_queued().first_look(), u64::MAX);
-    assert_eq!((linked.first_look(), linked.early()), (20_000, None));
-    assert_eq!((early.tick(), early.early()), (20_000, Some(3_617)));
-    assert_eq!(early.with_early(20_000), linked.with_queued());
+    assert_eq!((linked.first_look(), linked.early()), (most + 3_617, None));
+    assert_eq!((early.tick(), early.early()), (most + 3_617, Some(3_617)));
+    assert_eq!(early.with_early(most + 3_617), linked.with_queued());
     assert_eq!(Word(early.0 & Word::NOT_QUEUED).early(), Some(3_617));
     for new in [Word::UNLINKED, linked, Word::linked_at(word::LAST_TICK)] {
         assert_eq!(new.in_place_of(early), new.with_queued());
         assert_eq!(new.with_queued().in_place_of(linked), new);
     }
-    assert!(Wheel::covers(early.0, 3_617) && !Wheel::covers(early.0, 3_616));
-    assert!(Wheel::covers(Word::linked_at(0).0, 0));
+    let wheel = Wheel::new(1, 70);
+    assert!(wheel.covers(early.0, 3_687) && !wheel.covers(early.0, 3_686));
+    assert!(wheel.covers(Word::linked_at(0).0, 70));
+    assert!(!wheel.covers(Word::UNLINKED.0, u64::MAX - 1));
 }
 
 fn ticks() -> impl Strategy<Value = u64> {
     let about = |unit: u64| (0..4_u64, 0..3_u64).prop_map(move |(k, off)| k * unit + off);
     prop_oneof![
         8 => 0..300_u64,
-        4 => about(SLOTS).prop_map(|ticks| ticks.saturating_sub(1)),
-        4 => about(SPAN).prop_map(|ticks| ticks.saturating_sub(1)),
-        2 => about(SPAN - SLOTS).prop_map(|ticks| ticks.saturating_sub(1)),
+        4 => about(RANGE).prop_map(|ticks| ticks.saturating_sub(1)),
+        4 => about(FAR_RANGE).prop_map(|ticks| ticks.saturating_sub(1)),
+        2 => about(SPAN).prop_map(|ticks| ticks.saturating_sub(1)),
+        2 => about(SPAN - FAR_RANGE).prop_map(|ticks| ticks.saturating_sub(1)),
+        2 => 0..3 * MIDDLE_SPAN,
         2 => 0..3 * SPAN,
-        1 => (0..45_u32, 0..3_u64).prop_map(|(bits, off)| ((1 << bits) + off).saturating_sub(1)),
+        1 => (0..42_u32, 0..3_u64).prop_map(|(bits, off)| ((1 << bits) + off).saturating_sub(1)),
     ]
 }
 
@@ -431,8 +405,8 @@ fn no_cell_is_missed_while_threads_register_and_the_wheel_turns() {
             // too late for their slots; in the others most are early ones.
             let ttl = match (seed / REGISTRARS % 2, roll() % 8) {
                 (0, _) | (_, 0..5) => roll() % 4,
-                (_, 5 | 6) => roll() % (2 * SLOTS),
-                _ => roll() % (2 * SPAN),
+                (_, 5 | 6) => roll() % (2 * NEAR_SPAN),
+                _ => roll() % (2 * MIDDLE_SPAN),
             };
             let deadline = clock.load(Ordering::SeqCst) + ttl;
             deadlines.of(cell).swap(deadline, Ordering::SeqCst);
@@ -452,8 +426,8 @@ fn no_cell_is_missed_while_threads_register_and_the_wheel_turns() {
                 let register = &register;
                 scope.spawn(move || register(round * REGISTRARS + number));
             }
-            // By single ticks, and now and then by as much as a level or a span.
-            let step = [1, 1, 1, 2, SLOTS - 1, SLOTS, SPAN + 1][(round % 7) as usize];
+            // By single ticks, and now and then by as much as a range or all levels.
+            let step = [1, 1, 1, 2, RANGE - 1, FAR_RANGE, SPAN + 1][(round % 7) as usize];
             while working.load(Ordering::SeqCst) > 0 {
                 turn(clock.fetch_add(step, Ordering::SeqCst) + step);
             }

@@ -3,15 +3,28 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::shard::{LEVEL_BITS, Link, SLOTS, Shard, clamp, far_slot, near_slot, place};
+use super::shard::{LEVELS, Link, Shard, ahead, clamp, place, range, slot, slots, start};
 use super::word::Word;
 use super::{Cells, Wheel};
 use crate::sync::{Ordering, fence};
 
+/// How many cells a wheel moves from each level to the one below in a tick, if it has the time: some
+/// 50 microseconds of work. At that rate 8 million cells move through the last level's range.
+pub(super) const PORTION: u64 = if cfg!(tenure_loom) { 1 } else { 512 };
+
+/// What the thread that advances keeps of a shard from one turn to the next.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    heap: Heap,
+    /// For each level, the rest of the list of its next range, which is on its way to the level
+    /// below: 0, or the number of the first cell + 1. The first level never has one.
+    pub(super) moving: [u32; LEVELS],
+}
+
 /// Wanted looks before the linked tick, taken off the early stack. An entry counts only while the
 /// cell's word still says that tick.
 #[derive(Debug, Default)]
-pub(super) struct Heap {
+struct Heap {
     entries: BinaryHeap<Reverse<(u64, u32)>>,
     /// How many entries the last purge left.
     purged_to: usize,
@@ -28,11 +41,6 @@ impl Heap {
         self.entries.peek().map(|&Reverse(entry)| entry)
     }
 
-    #[cfg(all(test, not(tenure_loom)))]
-    pub(super) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Drops the entries that no longer count, once they may outnumber the others: a cell whose
     /// deadline keeps being shortened must not cost memory for each time.
     fn purge(&mut self, cells: &impl Cells) {
@@ -47,6 +55,13 @@ impl Heap {
         });
         self.purged_to = entries.len();
         self.entries = BinaryHeap::from(entries);
+    }
+}
+
+impl Kept {
+    #[cfg(all(test, not(tenure_loom)))]
+    pub(super) fn early_entries(&self) -> usize {
+        self.heap.entries.len()
     }
 }
 
@@ -68,7 +83,7 @@ pub(super) struct Turn<'a, C: Cells, L: FnMut(u32, u64) -> Option<u64>> {
     pub(super) cells: &'a C,
     pub(super) look: &'a mut L,
     pub(super) now: u64,
-    pub(super) heap: &'a mut Heap,
+    pub(super) kept: &'a mut Kept,
     pub(super) tally: &'a mut Tally,
     /// The rest of the list in hand: 0, or the number of its first cell + 1.
     pub(super) chain: u32,
@@ -82,16 +97,38 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         self.shard.position.store(self.now, Ordering::Release);
         // Partner: the fence in `Shard::link`.
         fence(Ordering::SeqCst);
-        // However far the jump, no slot is taken twice.
-        for tick in from + 1..=self.now.min(from + SLOTS) {
-            self.take_slot(near_slot(tick));
-        }
-        let (from, to) = (from >> LEVEL_BITS, self.now >> LEVEL_BITS);
-        for range in from + 1..=to.min(from + SLOTS) {
-            self.take_slot(far_slot(range));
+        for level in 0..LEVELS {
+            self.pass(level, from);
         }
         self.take_overdue();
         self.take_early();
+    }
+
+    /// Takes what the wheel has to take out of one level on its way from `before` to now.
+    fn pass(&mut self, level: usize, before: u64) {
+        let (from, to) = (range(level, before), range(level, self.now));
+        if from < to {
+            // Its range has come.
+            let rest = std::mem::take(&mut self.kept.moving[level]);
+            self.work_off(rest, u64::MAX);
+            // However far the jump, no slot is taken twice.
+            let last = to.min(from + slots(level));
+            for range in from + 1..last {
+                self.take_slot(slot(level, range + ahead(level)));
+            }
+            self.kept.moving[level] = self.shard.take(slot(level, last + ahead(level)));
+        }
+        // What was taken last is for the next range, if the wheel has not jumped over that: there is
+        // time for it, and a portion for each tick of this range that has come.
+        let most = if level == 0 || to - from >= slots(level) {
+            u64::MAX
+        } else {
+            let portion = (PORTION / self.wheel.shards.len() as u64).max(1);
+            let ticks = self.now - before.max(start(level, to).saturating_sub(1));
+            portion.saturating_mul(ticks)
+        };
+        let chain = std::mem::take(&mut self.kept.moving[level]);
+        self.kept.moving[level] = self.work_off(chain, most);
     }
 
     /// Whether something came in, meanwhile, that is due already.
@@ -114,16 +151,18 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         }
     }
 
-    /// Looks at each cell of a slot that is due, and puts the others where they belong by now.
     fn take_slot(&mut self, slot: usize) {
+        let chain = self.shard.take(slot);
+        self.work_off(chain, u64::MAX);
+    }
+
+    /// Looks at each cell of a list that is due, and puts the others where they belong by now; at
+    /// `most` so many. Returns the rest of the list.
+    fn work_off(&mut self, chain: u32, mut most: u64) -> u32 {
         debug_assert_eq!(self.chain, 0, "one list at a time");
-        let head = &self.shard.slots[slot];
-        if head.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        // Acquire: the links and words of all pushes, which form one release sequence.
-        self.chain = head.swap(0, Ordering::Acquire);
-        while self.chain != 0 {
+        self.chain = chain;
+        while self.chain != 0 && most > 0 {
+            most -= 1;
             let cell = self.chain - 1;
             // Read before the cell is linked again, by us or, once its word says so, by anybody.
             let next = Link::Slot.next(self.cells, cell);
@@ -135,6 +174,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
                 self.fire(cell, next);
             }
         }
+        std::mem::take(&mut self.chain)
     }
 
     /// Links a cell that is ours. Nobody else moves the position, so its slot can't be missed.
@@ -183,18 +223,18 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             let word = Word(word.fetch_and(Word::NOT_QUEUED, Ordering::AcqRel));
             debug_assert!(word.is_queued(), "a cell on the early stack is marked");
             if let Some(tick) = word.early() {
-                self.heap.push(tick, cell);
+                self.kept.heap.push(tick, cell);
             }
         }
-        self.heap.purge(self.cells);
-        while let Some((tick, cell)) = self.heap.first()
+        self.kept.heap.purge(self.cells);
+        while let Some((tick, cell)) = self.kept.heap.first()
             && tick <= self.now
         {
             let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
             if word.early() == Some(tick) {
                 self.fire_early(cell, word);
             } else {
-                self.heap.entries.pop();
+                self.kept.heap.entries.pop();
             }
         }
     }
@@ -207,7 +247,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     /// The early look that `word` and the heap's first entry speak of has come.
     fn fire_early(&mut self, cell: u32, word: Word) {
         let wanted = self.look_at(cell);
-        self.heap.entries.pop();
+        self.kept.heap.entries.pop();
         let linked = word.tick();
         let wanted = wanted.filter(|&tick| tick < linked);
         let new = word.with_early(wanted.unwrap_or(linked));
@@ -222,7 +262,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             return;
         }
         if let Some(tick) = wanted {
-            self.heap.push(tick, cell);
+            self.kept.heap.push(tick, cell);
         }
         self.look_again(cell);
     }
@@ -241,8 +281,8 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         fence(Ordering::SeqCst);
         if let Some(tick) = self.look_at(cell) {
             let word = self.cells.wheel(cell).load(Ordering::Acquire);
-            if !Wheel::covers(word, tick) {
-                self.tally.wake |= self.wheel.register(self.cells, cell, tick);
+            if Word(word).first_look() > tick {
+                self.tally.wake |= self.wheel.register_at(self.cells, cell, tick);
             }
         }
     }
@@ -257,7 +297,10 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Drop for Turn<'_, C, L> {
             let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
             self.put(cell, word.tick());
         }
-        if let Some((tick, _)) = self.heap.first() {
+        let early = self.kept.heap.first().map(|(tick, _)| tick);
+        let moving = self.kept.moving != [0; LEVELS];
+        let moving = moving.then_some(self.now + 1);
+        if let Some(tick) = early.into_iter().chain(moving).min() {
             self.shard.early_due.fetch_min(tick, Ordering::AcqRel);
             self.tally.earliest = self.tally.earliest.min(tick);
         }

@@ -1,4 +1,6 @@
-//! The registration word of a cell, `[linked tick + 1 : 49 | queued : 1 | early delta : 14]`.
+//! The registration word of a cell, `[linked tick + 1 : 42 | queued : 1 | early delta : 21]`.
+//!
+//! Ticks count from the wheel's start.
 //!
 //! | tick + 1 | queued | delta | meaning |
 //! |---|---|---|---|
@@ -16,12 +18,16 @@
 //! everything else is up to the thread that advances. So the tick of a linked cell is stable for
 //! everybody but that thread.
 
-const EARLY_BITS: u32 = 14;
+use super::shard::HORIZON_BITS;
+
+/// A cell is linked within the horizon, so a delta of as many bits says any tick before that.
+const EARLY_BITS: u32 = 21;
+const _: () = assert!(HORIZON_BITS <= EARLY_BITS);
 const EARLY: u64 = (1 << EARLY_BITS) - 1;
 const QUEUED: u64 = 1 << EARLY_BITS;
 const TICK_SHIFT: u32 = EARLY_BITS + 1;
 
-/// The last tick that fits: 17,800 years of milliseconds, 17.8 years of microseconds.
+/// The last tick that fits: 139 years of milliseconds.
 pub(super) const LAST_TICK: u64 = (1 << (u64::BITS - TICK_SHIFT)) - 2;
 
 /// One value of a cell's registration word.

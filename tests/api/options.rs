@@ -12,13 +12,16 @@ fn a_builder_refuses_each_option_out_of_its_range() {
     let fails = |builder: Builder| builder.build().map(drop).expect_err("out of range");
     for tick in [
         Duration::ZERO,
-        Duration::from_nanos(999),
+        Duration::from_nanos(99_999),
         SECOND * 3_601,
         Duration::MAX,
     ] {
         let error = fails(on(&clock).tick(tick));
         assert_eq!(error, BuildError::Tick { tick });
-        advises(&error, &[]);
+        advises(&error, &["100 µs"]);
+    }
+    for tick in [Duration::from_micros(100), SECOND * 3_600] {
+        assert!(on(&clock).tick(tick).build().is_ok());
     }
     let ranges = [
         (Duration::ZERO, SECOND),
@@ -114,4 +117,78 @@ fn the_defaults_are_what_the_documentation_says() {
     assert_eq!((stats.leases, stats.expired, stats.revoked), (0, 0, 0));
     assert!(LockManager::new().is_empty());
     assert!(LockManager::default().try_acquire("a", 1, SECOND).is_ok());
+}
+
+/// A clock whose readings may lag.
+#[derive(Clone, Debug)]
+struct Lagging(ManualClock, Duration);
+
+impl tenure::Clock for Lagging {
+    fn now(&self) -> tenure::Timestamp {
+        self.0.now()
+    }
+
+    fn resolution(&self) -> Duration {
+        self.1
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+}
+
+/// I11: too coarse a clock is refused, and overflows nothing.
+#[test]
+fn a_clock_that_lags_too_far_is_refused() {
+    let lagging = |by| {
+        LockManager::builder()
+            .clock(Lagging(ManualClock::new(), by))
+            .build()
+    };
+    let error = lagging(Duration::MAX).map(drop).expect_err("too coarse");
+    assert!(matches!(error, BuildError::Resolution { .. }), "{error:?}");
+    assert!(lagging(Duration::from_secs(3600)).is_ok());
+}
+
+/// A renewal to the very end of what an era can hold ends, with `Ok`.
+#[test]
+fn the_longest_renewal_at_the_end_of_an_era_is_granted() {
+    let clock = ManualClock::new();
+    let tick = Duration::from_micros(100);
+    let built = LockManager::builder()
+        .clock(Lagging(clock.clone(), Duration::from_millis(1)))
+        .tick(tick)
+        .build();
+    let manager = built.expect("in order");
+    let era = tick.as_nanos() as u64 * (1 << 35);
+    let Err(tenure::AcquireError::TtlTooLong { max, .. }) =
+        manager.try_acquire("longest", 1, Duration::MAX)
+    else {
+        panic!("an endless lease was granted")
+    };
+    let lease = manager
+        .try_acquire("k", 1, Duration::from_nanos(era - 2_000_000))
+        .expect("free");
+    clock.advance(Duration::from_nanos(era - 2_500_000));
+    for _ in 0..5 {
+        assert!(lease.renew(max).is_ok());
+        clock.advance(max - Duration::from_millis(3));
+    }
+    assert!(lease.is_live(), "I5");
+}
+
+/// The end of what a clock can say is an error, not a panic.
+#[test]
+fn a_manager_made_at_the_end_of_time_grants_nothing() {
+    let clock = ManualClock::new();
+    clock.set(tenure::Timestamp::MAX);
+    let built = LockManager::builder().clock(clock).build();
+    let manager = built.expect("in order");
+    let refused = manager.try_acquire("k", 1, Duration::from_secs(1));
+    assert!(matches!(
+        refused.map(drop),
+        Err(tenure::AcquireError::TtlTooLong { .. })
+    ));
+    manager.advance();
+    assert_eq!(manager.next_wakeup(), None);
 }

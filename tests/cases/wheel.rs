@@ -134,16 +134,18 @@ fn case_19_a_lease_renewed_through_many_revolutions_ends_at_its_last_deadline() 
 }
 
 /// An embedder that sleeps until `next_wakeup` says so ends every lease within a tick (I8), and is not
-/// woken for nothing: for each lease at its deadline, and at most every few thousand ticks before.
+/// woken for nothing: for each lease at its deadline, twice before to move it to a finer level of the
+/// wheel, and the same again for each million ticks, when what lies beyond all levels is looked at.
 #[test]
 fn case_19_driven_by_its_wake_ups_alone_the_wheel_is_on_time() {
-    const LONGEST: u64 = 1 << 20;
+    const LONGEST: u64 = 1 << 23;
     let (manager, clock) = manual();
     let mut deadlines = take_all(&manager);
+    let taken = deadlines.len() as u64;
     let end = Timestamp::from_nanos(LONGEST * 1_000_000);
     deadlines.retain(|&key, &mut deadline| deadline <= end || manager.revoke(key).is_err());
-    let looks = |deadline: &Timestamp| 2 + deadline.as_nanos() / 1_000_000 / 4_096;
-    let allowed: u64 = deadlines.values().map(looks).sum();
+    let on_the_way = |deadline: &Timestamp| deadline.as_nanos() / 1_000_000 >> 20;
+    let allowed = 3 * (taken + deadlines.values().map(on_the_way).sum::<u64>());
     let mut calls = 0;
     while let Some(wakeup) = manager.next_wakeup() {
         let due = deadlines
@@ -159,7 +161,7 @@ fn case_19_driven_by_its_wake_ups_alone_the_wheel_is_on_time() {
         manager.advance();
         check(&manager, &deadlines);
         calls += 1;
-        assert!(calls < allowed, "its driver gets no sleep: {calls} calls");
+        assert!(calls <= allowed, "its driver gets no sleep: {calls} calls");
     }
     assert!(manager.is_empty());
     let calls = calls_for_one(&manager, &clock);

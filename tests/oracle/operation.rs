@@ -142,6 +142,6 @@ pub(crate) struct Setting {
     pub(crate) driven: bool,
     /// TTLs below one tick are allowed.
     pub(crate) fine: bool,
-    /// The tick, in microseconds, less ten.
+    /// The tick, in microseconds, less a hundred.
     pub(crate) tick: u16,
 }

@@ -7,16 +7,13 @@ use tenure::{FencingToken, Key, Lease, LockManager, ManualClock, OwnerId, Stats,
 use super::operation::{Keep, Operation, Presented, Setting, Ttl};
 use super::{Limits, Oracle};
 
-/// Clock readings stay below this, so that every deadline fits (146 years).
-const LATEST: u64 = 1 << 62;
-
 /// Runs `operations` on a new manager and on the oracle side by side.
 ///
 /// # Panics
 ///
 /// When the manager does what the oracle can't explain.
 pub(crate) fn run(setting: Setting, operations: impl IntoIterator<Item = Operation>) {
-    let tick = Duration::from_micros(u64::from(setting.tick) + 10);
+    let tick = Duration::from_micros(u64::from(setting.tick) + 100);
     let keys = u64::from(setting.keys) + 1;
     let limits = Limits {
         tick,
@@ -51,6 +48,7 @@ pub(crate) fn run(setting: Setting, operations: impl IntoIterator<Item = Operati
         guards: Vec::new(),
         keys,
         driven: setting.driven,
+        latest: ((tick.as_nanos() as u64) << 41).min(1 << 62),
     };
     for operation in operations {
         world.step(operation);
@@ -66,6 +64,8 @@ struct World<'m> {
     guards: Vec<Lease<'m>>,
     keys: u64,
     driven: bool,
+    /// Clock readings stay below this, so that every deadline fits (70 years at 1 ms).
+    latest: u64,
 }
 
 impl World<'_> {
@@ -217,7 +217,7 @@ impl World<'_> {
             Operation::Back { nanos } => now.saturating_sub(nanos),
             _ => now,
         };
-        if to < LATEST {
+        if to < self.latest {
             self.pass_to(to);
         }
     }
@@ -283,7 +283,7 @@ impl World<'_> {
 
     fn drive(&mut self) {
         if let Some(wakeup) = self.manager.next_wakeup() {
-            if (self.oracle.now()..LATEST).contains(&wakeup.as_nanos()) {
+            if (self.oracle.now()..self.latest).contains(&wakeup.as_nanos()) {
                 self.pass_to(wakeup.as_nanos());
             }
             self.advance();

@@ -1,0 +1,174 @@
+//! Tests of the levels and of the moves between them, and what the other tests of the wheel share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::oracle::Memory;
+use super::shard::{HORIZON_BITS, LEVELS, horizon, place, range, slots};
+use super::turn::PORTION;
+use super::*;
+
+/// The ticks of a range of the second level and of the third, what the first two levels span, and all
+/// three.
+pub(super) const RANGE: u64 = 128;
+pub(super) const FAR_RANGE: u64 = RANGE * RANGE;
+pub(super) const NEAR_SPAN: u64 = 2 * RANGE;
+pub(super) const MIDDLE_SPAN: u64 = 2 * FAR_RANGE;
+pub(super) const SPAN: u64 = 1 << HORIZON_BITS;
+
+/// Some ticks at which leases end, as the engine would keep them.
+pub(super) struct Deadlines(pub(super) Vec<AtomicU64>);
+
+impl Deadlines {
+    pub(super) const FREE: u64 = 0;
+
+    pub(super) fn new(cells: u32) -> Self {
+        Self((0..cells).map(|_| AtomicU64::new(Self::FREE)).collect())
+    }
+
+    pub(super) fn of(&self, cell: u32) -> &AtomicU64 {
+        &self.0[cell as usize]
+    }
+
+    /// The look of an engine: ends what is due.
+    pub(super) fn look(&self, cell: u32, now: u64) -> Option<u64> {
+        let state = self.of(cell);
+        let due = |deadline| (deadline <= now).then_some(Self::FREE);
+        let ended = state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, due);
+        // What was not due stays, and comes back as the error.
+        ended.err()
+    }
+}
+
+/// Registers as the engine does, and says whether the driver must be woken.
+pub(super) fn lease(wheel: &Wheel, memory: &Memory, cell: u32, deadline: u64) -> bool {
+    let word = memory.wheel(cell).load(Ordering::SeqCst);
+    !wheel.covers(word, deadline) && wheel.register(memory, cell, deadline)
+}
+
+#[test]
+fn a_place_is_visited_after_the_position_and_not_after_the_tick() {
+    let mid_range = (0..3 * MIDDLE_SPAN).step_by(9_973);
+    for position in mid_range.chain([RANGE - 1, FAR_RANGE, SPAN - 1, SPAN, SPAN + 1]) {
+        let horizon = horizon(position);
+        assert!((SPAN - FAR_RANGE..SPAN).contains(&(horizon - position)));
+        let near = position + 1..position + 3 * NEAR_SPAN;
+        let middle = (position + 1..position + 3 * MIDDLE_SPAN).step_by(61);
+        let far = (position + 1..=horizon).step_by(4_999);
+        for tick in near.chain(middle).chain(far).chain([horizon]) {
+            let place = place(tick, position);
+            assert!(place.visit > position && place.visit <= tick);
+        }
+        assert_eq!(place(position, position).visit, position);
+    }
+}
+
+#[test]
+fn the_next_range_of_a_level_has_its_slots_on_the_level_below() {
+    for level in 1..LEVELS {
+        let width = RANGE.pow(level as u32);
+        for position in [0, 5 * width + 1, 9 * width - 1] {
+            let next = range(level, position) + 1;
+            for tick in [next * width, (next + 1) * width - 1] {
+                let far = range(level - 1, tick) - range(level - 1, position);
+                assert!(far < slots(level - 1), "{tick} as seen from {position}");
+            }
+        }
+    }
+}
+
+/// I8: a range in which very many cells are due is moved in portions, before its time.
+#[test]
+fn a_crowded_range_moves_in_portions_and_delays_nothing() {
+    const CELLS: u32 = if cfg!(debug_assertions) {
+        50_000
+    } else {
+        1_000_000
+    };
+    let (wheel, memory) = (Wheel::new(2, 0), Memory::new(CELLS));
+    // Spread over the fifth range of the last level.
+    let deadline = |cell: u32| 4 * FAR_RANGE + u64::from(cell) % FAR_RANGE;
+    for cell in 0..CELLS {
+        assert!(!lease(&wheel, &memory, cell, deadline(cell)));
+    }
+    let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != 0);
+    assert_eq!(wheel.next_due(), Some(3 * FAR_RANGE));
+    let portions = u64::from(CELLS) / PORTION;
+    let mut fired = vec![0_u8; CELLS as usize];
+    let (mut advances, mut in_time) = (0, false);
+    while let Some(now) = wheel.next_due() {
+        let advanced = wheel.advance_to(&memory, now, |cell, _| {
+            assert_eq!(now, deadline(cell));
+            fired[cell as usize] += 1;
+            None
+        });
+        let _ = advanced.expect("nobody else advances");
+        advances += 1;
+        if advances + 2 < portions {
+            assert_eq!(
+                now,
+                3 * FAR_RANGE + advances - 1,
+                "one portion in each tick"
+            );
+            assert!(moving());
+        }
+        if now == 4 * FAR_RANGE - RANGE {
+            assert!(!moving(), "all are where they have to be in time");
+            in_time = true;
+        }
+    }
+    assert!(in_time && fired.iter().all(|&fired| fired == 2));
+}
+
+#[test]
+fn a_jump_into_a_range_that_is_being_moved_fires_what_is_due_in_it() {
+    const CELLS: u32 = 3 * PORTION as u32;
+    for jump in [1, RANGE, FAR_RANGE, 2 * FAR_RANGE, SPAN, 3 * SPAN] {
+        let (wheel, memory) = (Wheel::new(1, 0), Memory::new(CELLS));
+        let deadlines = Deadlines::new(CELLS);
+        for cell in 0..CELLS {
+            let deadline = 4 * FAR_RANGE + u64::from(cell);
+            deadlines.of(cell).store(deadline, Ordering::SeqCst);
+            assert!(!lease(&wheel, &memory, cell, deadline));
+        }
+        let turn = |now| {
+            let advanced = wheel.advance_to(&memory, now, |cell, now| deadlines.look(cell, now));
+            let _ = advanced.expect("nobody else advances");
+            let out = deadlines.0.iter().map(|state| state.load(Ordering::SeqCst));
+            let out: Vec<_> = out.filter(|&state| state != Deadlines::FREE).collect();
+            assert!(out.iter().all(|&deadline| deadline > now));
+            out.len()
+        };
+        assert_eq!(turn(3 * FAR_RANGE), CELLS as usize);
+        assert_ne!(wheel.kept.lock()[0].moving, [0; LEVELS]);
+        let mut now = 3 * FAR_RANGE + jump;
+        while turn(now) > 0 {
+            let due = wheel.next_due().expect("cells are out");
+            assert!(due > now);
+            now = due;
+        }
+    }
+}
+
+/// I10.
+#[test]
+fn a_look_that_panics_while_cells_move_loses_none() {
+    const CELLS: u32 = 3 * PORTION as u32;
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(CELLS + 1));
+    for cell in 0..CELLS {
+        assert!(!lease(&wheel, &memory, cell, 4 * FAR_RANGE));
+    }
+    assert!(!lease(&wheel, &memory, CELLS, 3 * FAR_RANGE + 1));
+    let (mut panics, mut seen) = (0, 0);
+    while let Some(now) = wheel.next_due() {
+        let pass = AssertUnwindSafe(|| {
+            wheel.advance_to(&memory, now, |cell, _| {
+                assert!(cell < CELLS || panics > 0, "the first look");
+                seen += u32::from(cell < CELLS);
+                None
+            })
+        });
+        panics += i32::from(catch_unwind(pass).is_err());
+        assert!(panics <= 1, "a panic is not repeated");
+    }
+    assert_eq!((panics, seen), (1, 2 * CELLS));
+}
