@@ -1,0 +1,220 @@
+//! Rules 2 to 6: how a lease ends, and who reports it.
+
+use super::super::cell::{KILLED_EXPIRED, KILLED_REVOKED};
+use super::*;
+
+/// Renew against theft: the renewer, whose clock still says that the lease is live, and a thief, whose
+/// clock says that it is over. If the renewal succeeds, nobody else has the key (I4, I5).
+///
+/// Fails if the thief unlinks without killing the state first, or if a renewal stores the state
+/// instead of changing exactly the one that it read.
+#[test]
+fn a_renewal_and_a_theft_never_both_succeed() {
+    model(5, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 10));
+        let held = a.lease(1, 10);
+        let other = spawn(b, |b| b.grant(1, 20));
+        let renewed = a.renew(&held, 30);
+        let (stolen, mut b) = other.join().unwrap();
+        assert_ne!(renewed.is_ok(), stolen.is_ok(), "{renewed:?} {stolen:?}");
+        let stolen = u64::from(stolen.is_ok());
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, stolen, 0));
+    });
+}
+
+/// Two renewals on clocks a tick apart: once one has been told that the lease is over, no other
+/// succeeds (I5).
+///
+/// Fails if "expired" is said without killing the lease.
+#[test]
+fn no_renewal_succeeds_after_another_found_the_lease_over() {
+    model(5, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 10));
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| b.renew(&held, 20).map(|(deadline, _)| deadline));
+        let early = a.renew(&held, 30).map(|(deadline, _)| deadline);
+        let (late, mut b) = other.join().unwrap();
+        assert_eq!(late.is_ok(), early.is_ok(), "{early:?} {late:?}");
+        let over = u64::from(late.is_err());
+        let left = 1 - i64::from(late.is_err());
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(left, over, 0));
+    });
+}
+
+/// Release against expiry by the wheel: exactly one reports the end.
+///
+/// Fails if a finisher does not look at the state again after loading the bucket, if a release loads
+/// the state before the bucket, or if a killed cell is reported where it stands first in its bucket
+/// without unlinking it.
+#[test]
+fn of_a_release_and_an_expiry_exactly_one_reports() {
+    model(6, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 10));
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| {
+            let looked = b.look(&held);
+            // Unlinked by the releaser, and not `DEAD` yet: the wheel comes back.
+            assert!(matches!(looked, Look::Nothing | Look::At(11)), "{looked:?}");
+        });
+        let released = a.release(&held);
+        let ((), mut b) = other.join().unwrap();
+        assert!(a.validate(&held).is_err());
+        let Totals {
+            leases, expired, ..
+        } = settle(&mut [&mut a, &mut b]);
+        assert_eq!(leases, 0);
+        // The release may be the one that counts even if the wheel has killed the state.
+        assert!(expired <= 1);
+        assert!(released.is_ok() || expired == 1);
+    });
+}
+
+/// The same, with a second lease behind the first, whose release skips nothing that is live.
+///
+/// Fails if a release by handle unlinks more than the dead cells behind its own.
+#[test]
+fn the_lease_behind_a_release_and_an_expiry_stays() {
+    model(4, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 10));
+        let behind = a.lease(2, 20);
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| b.look(&held));
+        let _ = a.release(&held);
+        let (_, mut b) = other.join().unwrap();
+        assert_eq!(b.validate(&behind), Ok(20));
+        assert_eq!(settle(&mut [&mut a, &mut b]).leases, 1);
+    });
+}
+
+/// Release of a first cell against a push on top of it: the released one is gone, the pushed one
+/// stays (I6).
+///
+/// Fails if a release unlinks by a store, or frees a cell that it has only killed.
+#[test]
+fn a_release_races_a_push_on_top() {
+    model(6, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let held = a.lease(1, 10);
+        let other = spawn(b, |b| b.lease(2, 10));
+        assert_eq!(a.release(&held), Ok(()));
+        let (pushed, mut b) = other.join().unwrap();
+        assert_eq!(a.validate(&pushed), Ok(10));
+        assert_eq!(a.validate(&held), Err(Ended::Expired));
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
+    });
+}
+
+/// Two releases of one grant: the guard's and one by an operator who knows its token. One succeeds.
+///
+/// Fails if a release unlinks by a store.
+#[test]
+fn of_two_releases_one_succeeds() {
+    model(6, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| {
+            let name = b.name(&held);
+            b.table.release_by_key(&mut b.local, &name)
+        });
+        let first = a.release(&held);
+        let (second, mut b) = other.join().unwrap();
+        // Both may: a killed cell that is still first is unlinked by whoever comes.
+        assert!(first.is_ok() || second.is_ok());
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(0, 0, 0));
+    });
+}
+
+/// Two killers of a deeper cell, and a release that skips it: one report.
+///
+/// Fails if a skipper frees a killed cell without burying it, or if a finisher reports without its
+/// CAS.
+#[test]
+fn a_skipped_kill_is_reported_once() {
+    model(5, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 10), Hand::new(&table, path, 10));
+        let deep = a.lease(1, 11);
+        let top = a.lease(2, 20);
+        let hash = a.name(&deep).hash;
+        let found = table.find(&mut a.local, Key::from_raw(1), hash).unwrap();
+        let other = spawn(b, move |b| {
+            let Hand { table, local, .. } = b;
+            table.kill(local, hash, found.cell, found.state, KILLED_EXPIRED)
+        });
+        let revoked = table.kill(&mut a.local, hash, found.cell, found.state, KILLED_REVOKED);
+        a.release(&top).expect("held");
+        let (expired, mut b) = other.join().unwrap();
+        assert_ne!(expired, revoked);
+        let ended = totals(0, u64::from(expired), u64::from(revoked));
+        assert_eq!(settle(&mut [&mut a, &mut b]), ended);
+    });
+}
+
+/// Expiry of a deeper cell against a grant that skips it: one report.
+///
+/// Fails if a skipper frees a killed cell without burying it.
+#[test]
+fn an_expiry_races_a_grant_that_skips_the_cell() {
+    model(5, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 10), Hand::new(&table, path, 9));
+        let deep = a.lease(1, 10);
+        let top = a.lease(2, 20);
+        a.release(&top).expect("held");
+        let other = spawn(b, |b| b.lease(3, 20));
+        assert_eq!(a.look(&deep), Look::Nothing);
+        let (pushed, mut b) = other.join().unwrap();
+        assert_eq!(b.release(&pushed), Ok(()));
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(0, 1, 0));
+    });
+}
+
+/// Release of a cell that has just come first, because this thread or another released the one on top,
+/// against its expiry as a deeper one: one report.
+///
+/// Fails if the bucket's load and the state's lose their order: without the fence of `state_in_order`,
+/// or without both that stand between a killer's CAS on the state and its load of the bucket.
+#[test]
+fn an_expiry_of_a_deep_cell_races_the_release_that_finds_it_first() {
+    model(3, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 10));
+        let mut c = Hand::new(&table, path, 9);
+        let deep = a.lease(1, 10);
+        let top = c.lease(2, 20);
+        let wheel = spawn(b, move |b| b.look(&deep));
+        let releaser = spawn(a, move |a| a.release(&deep));
+        assert_eq!(c.release(&top), Ok(()));
+        let (_, mut b) = wheel.join().unwrap();
+        let (released, mut a) = releaser.join().unwrap();
+        let ended = settle(&mut [&mut a, &mut b, &mut c]);
+        assert_eq!(ended.leases, 0);
+        assert!(released.is_ok() || ended.expired == 1);
+    });
+}
+
+/// The same, by one thread that releases both.
+///
+/// Fails if no fence stands between its CAS on the bucket and its load of the state.
+#[test]
+fn an_expiry_of_a_deep_cell_races_the_releases_of_both() {
+    model(4, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 10));
+        let deep = a.lease(1, 10);
+        let top = a.lease(2, 20);
+        let wheel = spawn(b, move |b| b.look(&deep));
+        assert_eq!(a.release(&top), Ok(()));
+        let released = a.release(&deep);
+        let (_, mut b) = wheel.join().unwrap();
+        let ended = settle(&mut [&mut a, &mut b]);
+        assert_eq!(ended.leases, 0);
+        assert!(released.is_ok() || ended.expired == 1);
+    });
+}

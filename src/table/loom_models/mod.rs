@@ -1,0 +1,271 @@
+//! Loom models of the rules: small enough to be run through every interleaving that a few preemptions
+//! allow, with the reorderings of weak memory.
+//!
+//! Run with `RUSTFLAGS="--cfg tenure_loom" cargo test --release --lib loom_models`. Each model runs
+//! twice: with the fast paths tried first, as the engine does, and with the full rules alone. Each
+//! one's doc names broken steps with which it was seen to fail.
+//!
+//! Loom takes sequentially consistent accesses for acquire-release ones, so under it the fences of
+//! `load_in_order`, `state_in_order` and `change` stand in for them.
+
+mod endings;
+mod grants;
+mod moves;
+mod rebuilds;
+mod recycling;
+mod store;
+
+use loom::thread::{self, JoinHandle};
+
+use super::cell::{DEAD, HELD};
+use super::*;
+use crate::key::{HashSeed, Key};
+use crate::sync::Ordering;
+
+type Small = Table<Wide>;
+
+/// Whether the threads of a model try the fast paths first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    Fast,
+    Slow,
+}
+
+/// Runs the body through its interleavings on both paths.
+fn model(preemptions: usize, body: impl Fn(Path) + Copy + Sync + Send + 'static) {
+    for path in [Path::Fast, Path::Slow] {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(preemptions);
+        builder.max_branches = 20_000;
+        builder.check(move || body(path));
+    }
+}
+
+fn table(buckets: usize) -> Arc<Small> {
+    let hasher = BucketHasher::new(&HashSeed::new(7));
+    Arc::new(Table::new(buckets, hasher).expect("memory"))
+}
+
+/// `count` keys that share a bucket of two, bucket `index`.
+fn keys_of<const N: usize>(table: &Small, index: u64) -> [u128; N] {
+    let mut keys = (1..).filter(|&raw| table.hash(Key::from_raw(raw)) & 1 == index);
+    std::array::from_fn(|_| keys.next().expect("half of all keys are in either"))
+}
+
+/// A grant, as its holder knows it.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    raw: u128,
+    handle: Handle,
+    token: u64,
+}
+
+/// One thread of a model, with its clock.
+struct Hand {
+    table: Arc<Small>,
+    local: Local,
+    path: Path,
+}
+
+impl Hand {
+    /// With four free cells, so that refills don't multiply the interleavings.
+    fn new(table: &Arc<Small>, path: Path, now: u64) -> Self {
+        let mut hand = Self::empty(table, path, now);
+        let cell = table.refill(&mut hand.local).expect("a cell");
+        table.give_cell(&mut hand.local, cell);
+        hand
+    }
+
+    fn empty(table: &Arc<Small>, path: Path, now: u64) -> Self {
+        let mut local = table.local(Arc::new(Counters::default()));
+        local.now = now;
+        Self {
+            table: Arc::clone(table),
+            local,
+            path,
+        }
+    }
+
+    /// Hands all free cells but one to another thread.
+    fn keep_one_cell(&mut self, other: &mut Hand) {
+        let kept = self.local.free.pop().expect("a cell");
+        while let Some(cell) = self.local.free.pop() {
+            assert!(other.local.free.push(cell));
+        }
+        assert!(self.local.free.push(kept));
+    }
+
+    fn name(&self, lease: &Lease) -> Name {
+        let key = Key::from_raw(lease.raw);
+        Name {
+            key,
+            hash: self.table.hash(key),
+            token: lease.token,
+        }
+    }
+
+    /// The owner's number is the key's, which tells a torn answer.
+    fn grant(&mut self, raw: u128, deadline: u64) -> Result<Lease, Refused> {
+        let key = Key::from_raw(raw);
+        let ask = Ask {
+            key,
+            hash: self.table.hash(key),
+            owner: raw as u64,
+            deadline,
+            at_least: 0,
+        };
+        let Self { table, local, path } = self;
+        let lease = |granted: Granted| Lease {
+            raw,
+            handle: granted.handle,
+            token: granted.token,
+        };
+        if *path == Path::Fast {
+            if let Some(granted) = table.grant_fast(local, &ask) {
+                return Ok(lease(granted));
+            }
+            if let Some(refused) = table.refuse_fast(local, &ask) {
+                return Err(refused);
+            }
+        }
+        table.grant(local, &ask).map(lease)
+    }
+
+    /// A grant of a key that is free.
+    fn lease(&mut self, raw: u128, deadline: u64) -> Lease {
+        self.grant(raw, deadline).expect("the key is free")
+    }
+
+    fn renew(&mut self, lease: &Lease, deadline: u64) -> Result<(u64, Lease), Unrenewed> {
+        let name = self.name(lease);
+        let Self { table, local, path } = self;
+        let (deadline, handle) = match path {
+            Path::Fast => table.renew(local, lease.handle, &name, deadline)?,
+            Path::Slow => table.renew_by_key(local, &name, deadline)?,
+        };
+        Ok((deadline, Lease { handle, ..*lease }))
+    }
+
+    fn release(&mut self, lease: &Lease) -> Result<(), Ended> {
+        let name = self.name(lease);
+        let Self { table, local, path } = self;
+        if *path == Path::Fast && table.release_fast(local, lease.handle, &name) {
+            return Ok(());
+        }
+        table.release(local, lease.handle, &name)
+    }
+
+    /// The deadline of the lease.
+    fn validate(&mut self, lease: &Lease) -> Result<u64, Ended> {
+        let name = self.name(lease);
+        let found = self.table.validate(&mut self.local, &name)?;
+        Ok(found.contents.deadline)
+    }
+
+    fn revoke(&mut self, raw: u128) -> Result<(), NotFound> {
+        let key = Key::from_raw(raw);
+        let hash = self.table.hash(key);
+        self.table.revoke(&mut self.local, key, hash).map(drop)
+    }
+
+    /// The wheel's look at the cell of a lease.
+    fn look(&mut self, lease: &Lease) -> Look {
+        self.table.look(&mut self.local, lease.handle.cell())
+    }
+
+    fn help(&mut self) {
+        let groups = self.table.newest().len();
+        self.table.help_resize(&mut self.local, groups);
+    }
+
+    /// Rebuilds the bucket of a key in place.
+    fn shed(&mut self, raw: u128) {
+        let hash = self.table.hash(Key::from_raw(raw));
+        assert!(self.table.shed_dead(&mut self.local, hash));
+    }
+}
+
+/// Starts the move of a table to an array of `buckets`, without moving anything.
+fn start_resize(table: &Small, buckets: usize) {
+    assert!(table.resize(&table.newest(), buckets));
+}
+
+/// Runs `body` in a thread of its own, which hands its part back.
+fn spawn<R: 'static>(
+    mut hand: Hand,
+    body: impl FnOnce(&mut Hand) -> R + 'static,
+) -> JoinHandle<(R, Hand)> {
+    thread::spawn(move || (body(&mut hand), hand))
+}
+
+/// What the counters of all threads must say.
+#[derive(Debug, PartialEq, Eq)]
+struct Totals {
+    leases: i64,
+    expired: u64,
+    revoked: u64,
+}
+
+/// Checks what must hold once every thread is done: each end was reported once, every cell is either
+/// linked once or free once, and none is left in a passing state.
+fn settle(hands: &mut [&mut Hand]) -> Totals {
+    let table = Arc::clone(&hands[0].table);
+    hands[0].help();
+    let (_, moving) = table.size();
+    assert!(!moving, "the move is not over");
+    let mut seen = std::collections::HashSet::new();
+    let mut totals = Totals {
+        leases: 0,
+        expired: 0,
+        revoked: 0,
+    };
+    for hand in &mut *hands {
+        let counters = &hand.local.counters;
+        totals.leases += counters.leases.load(Ordering::Relaxed);
+        totals.expired += counters.expired.load(Ordering::Relaxed);
+        totals.revoked += counters.revoked.load(Ordering::Relaxed);
+    }
+    let newest = table.newest();
+    let mut held = 0;
+    for index in 0..newest.len() {
+        let word = newest.at(index).load::<Wide>();
+        assert!(word.is_normal(), "{word:?}");
+        let mut at = word.cell();
+        while at != 0 {
+            assert!(seen.insert(at), "cell {at} is linked twice");
+            let tag = table.cell(at).state::<Wide>().tag();
+            assert!(tag == DEAD || tag == HELD, "cell {at} is left with {tag}");
+            held += i64::from(tag == HELD);
+            at = table.cell(at).next();
+        }
+    }
+    assert_eq!(totals.leases, held, "an end was not reported exactly once");
+    loop {
+        // The store is emptied into the first hand, batch by batch.
+        let free: Vec<u32> = hands
+            .iter_mut()
+            .flat_map(|hand| std::iter::from_fn(|| hand.local.free.pop()))
+            .collect();
+        for cell in free {
+            assert!(seen.insert(cell), "cell {cell} is free twice, or linked");
+            assert_eq!(table.cell(cell).state::<Wide>().tag(), DEAD);
+        }
+        let used = table.slab.used();
+        let cell = table.refill(&mut hands[0].local).expect("a cell");
+        if cell >= used {
+            let all = (1..used).all(|cell| seen.contains(&cell));
+            assert!(all, "a cell is lost: {seen:?} of {used}");
+            return totals;
+        }
+        assert!(seen.insert(cell), "cell {cell} is free twice, or linked");
+    }
+}
+
+/// Leases out, and how many expired and were revoked.
+const fn totals(leases: i64, expired: u64, revoked: u64) -> Totals {
+    Totals {
+        leases,
+        expired,
+        revoked,
+    }
+}
