@@ -4,8 +4,6 @@ mod builder;
 mod clock;
 mod driver;
 mod engine;
-#[cfg(all(test, not(tenure_loom)))]
-mod engine_stress;
 mod error;
 mod fence;
 mod key;
