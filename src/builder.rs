@@ -183,7 +183,8 @@ impl Builder {
         }
         // A deadline is the TTL, the resolution and the rest of a tick away, and has to fit an era.
         let era = Duration::from_nanos(tick.saturating_mul(Wide::MAX_TTL)).min(LONGEST_TTL);
-        let limit = era - resolution - 2 * Duration::from_nanos(tick);
+        let spare = resolution + 2 * Duration::from_nanos(tick);
+        let limit = era.saturating_sub(spare);
         let min = self.min_ttl.unwrap_or(Duration::from_nanos(1));
         let max = self.max_ttl.unwrap_or(limit.min(DEFAULT_MAX_TTL));
         if max > limit {

@@ -96,12 +96,12 @@ fn a_crowded_range_moves_in_portions_and_delays_nothing() {
     let mut fired = vec![0_u8; CELLS as usize];
     let (mut advances, mut in_time) = (0, false);
     while let Some(now) = wheel.next_due() {
-        let advanced = wheel.advance_to(&memory, now, |cell, _| {
+        let done = wheel.advance_to(&memory, now, |cell, _| {
             assert_eq!(now, deadline(cell));
             fired[cell as usize] += 1;
             None
         });
-        let _ = advanced.expect("nobody else advances");
+        let _ = done.expect("nobody else advances");
         advances += 1;
         if advances + 2 < portions {
             assert_eq!(
