@@ -172,7 +172,7 @@ fn the_longest_renewal_at_the_end_of_an_era_is_granted() {
     clock.advance(Duration::from_nanos(era - 2_500_000));
     for _ in 0..5 {
         assert!(lease.renew(max).is_ok());
-        clock.advance(max - Duration::from_millis(3));
+        clock.advance(max.saturating_sub(Duration::from_millis(3)));
     }
     assert!(lease.is_live(), "I5");
 }

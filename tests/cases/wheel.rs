@@ -144,7 +144,7 @@ fn case_19_driven_by_its_wake_ups_alone_the_wheel_is_on_time() {
     let taken = deadlines.len() as u64;
     let end = Timestamp::from_nanos(LONGEST * 1_000_000);
     deadlines.retain(|&key, &mut deadline| deadline <= end || manager.revoke(key).is_err());
-    let on_the_way = |deadline: &Timestamp| deadline.as_nanos() / 1_000_000 >> 20;
+    let on_the_way = |deadline: &Timestamp| (deadline.as_nanos() / 1_000_000) >> 20;
     let allowed = 3 * (taken + deadlines.values().map(on_the_way).sum::<u64>());
     let mut calls = 0;
     while let Some(wakeup) = manager.next_wakeup() {
