@@ -36,6 +36,9 @@
 //!   linked in its key's bucket before it kills (rule 4).
 //! - A resize raises the token base by one instead of every version.
 //!
+//! Rule 12 is not among them: the loom models in `loom_models/rebuilds.rs` and the stress of narrow
+//! words in `engine/stress.rs` have it.
+//!
 //! # Orderings
 //!
 //! - State loads acquire, before key, token, owner and next; all stores release (see `cell.rs`).
