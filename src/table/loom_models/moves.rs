@@ -40,8 +40,8 @@ fn a_renewal_survives_a_move_by_two_helpers() {
 
 /// The same against a release by the old handle.
 ///
-/// Fails if a release takes a frozen state for an ended lease, if a `DONE` bucket is taken for an
-/// empty one, or if states are not frozen.
+/// Fails if a release takes a frozen state for an ended lease, or if a `DONE` bucket is taken for an
+/// empty one.
 #[test]
 fn a_release_survives_a_move_by_two_helpers() {
     model(2, |path| {
@@ -58,7 +58,8 @@ fn a_release_survives_a_move_by_two_helpers() {
 
 /// The same against a grant of the held key and of a free one (I1, I2).
 ///
-/// Fails if the bucket's word is not frozen before its chain is copied.
+/// Fails if the bucket's word is not frozen before its chain is copied, or if the loser of a
+/// publication frees the old chain.
 #[test]
 fn a_grant_survives_a_move_by_two_helpers() {
     model(2, |path| {
@@ -156,7 +157,7 @@ fn a_stale_helper_does_not_freeze_the_next_life() {
 #[test]
 fn a_grant_survives_a_shrinking_move() {
     for order in [[0, 1], [1, 0]] {
-        model(4, move |path| {
+        model(3, move |path| {
             let table = table(2);
             let [[busy, free], [quiet, _]] = order.map(|index| keys_of(&table, index));
             let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
@@ -204,7 +205,7 @@ fn releases_survive_a_shrinking_move() {
     });
 }
 
-/// Two movers, one of which is the wheel: a lease that is over when it is moved is reported once,
+/// Two movers, one of which turns the wheel: a lease that is over when it is moved is reported once,
 /// wherever it is found, and every copy is announced to the wheel.
 ///
 /// Fails if killed cells are copied, if an old chain is freed without burying its killed cells, or if

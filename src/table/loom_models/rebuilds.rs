@@ -22,8 +22,8 @@ fn a_revocation_survives_a_rebuild() {
     });
 }
 
-/// Two rebuilders of one bucket, against the grants that they must not lose: one of the two is a grant
-/// that helps.
+/// Rebuild against a grant, which helps with it: two rebuilders of one bucket lose neither the old lease
+/// nor the new one (I1, I2).
 ///
 /// Fails if a rebuild publishes over whatever word it finds, or if the loser frees the old chain.
 #[test]

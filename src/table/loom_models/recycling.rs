@@ -40,7 +40,8 @@ fn a_renewal_by_an_old_handle_does_not_touch_the_next_life() {
 
 /// The same with a release by the old handle.
 ///
-/// Fails if neither life nor token are compared.
+/// Fails if neither life nor token are compared, if a release compares only the first cell and not the
+/// version, or if a finisher does not look at the state again after loading the bucket.
 #[test]
 fn a_release_by_an_old_handle_does_not_touch_the_next_life() {
     model(3, |path| {
@@ -67,7 +68,7 @@ fn a_release_by_an_old_handle_does_not_touch_the_next_life() {
 /// loaded relaxed.
 #[test]
 fn a_renewal_does_not_mix_two_lives() {
-    model(3, |path| {
+    model(2, |path| {
         let table = table(1);
         let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
         let held = a.lease(1, 10);
@@ -173,21 +174,20 @@ fn the_wheel_leaves_a_private_cell_alone() {
     });
 }
 
-/// The wheel's look at a registration of an earlier life: it is told a deadline that stood, so that it
-/// does not come back too late for the lease that lives in the cell now.
+/// The wheel's look at a registration of an earlier life: it sees a deadline that stood, so that it
+/// neither ends the lease that lives in the cell now nor comes back too late for it.
 ///
-/// Fails if the state is not loaded again after the era.
+/// Fails if the state is not loaded again after the era, or if the state or the words of a cell are
+/// stored or loaded relaxed.
 #[test]
 fn the_wheel_does_not_mix_two_lives() {
     model(3, |path| {
-        let table = table(2);
-        let [first] = keys_of(&table, 0);
-        let [second] = keys_of(&table, 1);
-        let (mut a, b) = (Hand::new(&table, path, 9), Hand::new(&table, path, 9));
-        let registered = a.lease(first, 30);
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 25), Hand::new(&table, path, 25));
+        let registered = a.lease(1, 30);
         let other = spawn(b, move |b| b.look(&registered));
         a.release(&registered).expect("held");
-        let next = a.lease(second, NEXT_ERA);
+        let next = a.lease(2, NEXT_ERA);
         assert_eq!(
             next.handle.cell(),
             registered.handle.cell(),
