@@ -66,7 +66,7 @@ thread_local! {
 /// did, and that called the manager, the inner call would get a part of its own: slow, but right.)
 #[inline(always)]
 pub(crate) fn take<H: Home>(home: &H) -> Box<Entry> {
-    match LAST.take().map(ManuallyDrop::into_inner) {
+    match LAST.with(Cell::take).map(ManuallyDrop::into_inner) {
         Some(entry) if entry.id == home.id() => entry,
         other => find(home, other),
     }
@@ -78,7 +78,8 @@ pub(crate) fn put(entry: Box<Entry>) {
     if entry.transient {
         put_transient(entry);
     } else {
-        LAST.set(Some(ManuallyDrop::new(entry)));
+        // By `with`, which is inlined in every crate; `set` is not.
+        LAST.with(|last| last.set(Some(ManuallyDrop::new(entry))));
     }
 }
 

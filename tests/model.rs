@@ -119,7 +119,7 @@ fn setting(keys: u16, scarce: impl Strategy<Value = Option<u8>>) -> impl Strateg
         any::<bool>(),
         any::<bool>(),
         scarce,
-        prop_oneof![Just(990), 0_u16..2000],
+        prop_oneof![Just(900), 0_u16..2000],
     )
         .prop_map(move |(driven, fine, scarce, tick)| Setting {
             keys: keys - 1,

@@ -193,6 +193,48 @@ fn many_managers_come_and_go() {
     assert_eq!(cpu_time_of_threads(name), None, "a driver is left over");
 }
 
+/// Case 20 of the reported faults: a wall-clock jump expires locks or makes them immortal. The clocks
+/// that the crate offers never go back and keep pace with `Instant`, which no change of the wall clock
+/// moves. A coarse clock may lag by its resolution, and by what the scheduler adds to it.
+#[test]
+fn case_20_the_clocks_keep_pace_with_the_monotonic_clock() {
+    let _alone = alone();
+    let clocks: [Box<dyn Clock>; 3] = [
+        Box::new(SystemClock::new()),
+        Box::new(CoarseClock::shared()),
+        Box::new(CoarseClock::with_resolution(Duration::from_millis(5))),
+    ];
+    for clock in clocks {
+        assert!(clock.is_real_time());
+        let (started, first) = (Instant::now(), clock.precise_now());
+        let mut last = clock.now();
+        let (mut lags, mut steps) = (Vec::new(), 0);
+        while started.elapsed() < Duration::from_millis(300) {
+            let before = started.elapsed();
+            let now = clock.now();
+            let after = started.elapsed();
+            assert!(now >= last, "{clock:?} went back");
+            steps += u32::from(now > last);
+            last = now;
+            let passed = now.saturating_duration_since(first);
+            assert!(
+                passed <= after,
+                "{clock:?} runs ahead: {passed:?} in {after:?}"
+            );
+            lags.push(before.saturating_sub(passed));
+            thread::sleep(A_MOMENT);
+        }
+        lags.sort_unstable();
+        // Half of the time, since the thread of a coarse clock may have to wait for a processor.
+        let median = lags[lags.len() / 2];
+        let allowed = clock.resolution() + Duration::from_millis(25);
+        assert!(median < allowed, "{clock:?} lags by {median:?}");
+        assert!(steps >= 5, "{clock:?} moved on only {steps} times");
+        let (precise, now) = (clock.precise_now(), clock.now());
+        assert!(precise >= last && now >= last, "{clock:?} went back");
+    }
+}
+
 /// The processor time of this process's threads of that name, in clock ticks (10 ms); `None` if there
 /// is no such thread, or the system does not tell.
 fn cpu_time_of_threads(name: &str) -> Option<u64> {

@@ -101,12 +101,8 @@ impl Bucket<'_> {
     /// One CAS on the whole word.
     #[inline]
     pub(crate) fn change<L: Layout>(self, from: BucketWord<L>, to: BucketWord<L>) -> bool {
-        let changed = self
-            .0
+        self.0
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Acquire)
-            .is_ok();
-        #[cfg(tenure_loom)]
-        crate::sync::fence(Ordering::SeqCst);
-        changed
+            .is_ok()
     }
 }

@@ -171,12 +171,9 @@ impl<'a> Cell<'a> {
     /// One CAS on the exact state.
     #[inline]
     pub(crate) fn change<L: Layout>(self, from: State<L>, to: State<L>) -> bool {
-        let changed = self.0[STATE]
+        self.0[STATE]
             .compare_exchange(from.0, to.0, Ordering::SeqCst, Ordering::Acquire)
-            .is_ok();
-        #[cfg(tenure_loom)]
-        crate::sync::fence(Ordering::SeqCst);
-        changed
+            .is_ok()
     }
 
     #[inline]
