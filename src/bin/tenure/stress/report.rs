@@ -22,6 +22,9 @@ pub(super) struct Measured {
     pub(super) churn: Duration,
     pub(super) grants_per_s: u64,
     pub(super) expiries: u64,
+    /// As the manager counts them: a revocation and the holder's own release at the same moment may
+    /// both succeed, and end the lease once.
+    pub(super) revocations: u64,
     pub(super) lost_writes: u64,
     pub(super) leaked_leases: u64,
     pub(super) max_expiry_lag: Duration,
@@ -90,7 +93,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn new(args: &Args, mut tally: Tally, measured: &Measured) -> Self {
-        let ended = tally.releases + tally.revocations + measured.expiries;
+        let ended = tally.releases + measured.revocations + measured.expiries;
         let unaccounted_leases = tally.grants.abs_diff(ended);
         let late_expiries = measured.max_expiry_lag > EXPIRY_LAG + 2 * measured.timer_lag;
         if late_expiries {
@@ -123,7 +126,7 @@ impl Report {
             releases: tally.releases,
             late_releases: tally.late_releases,
             expiries: measured.expiries,
-            revocations: tally.revocations,
+            revocations: measured.revocations,
             pauses: tally.pauses,
             crashes: tally.crashes,
             sections: tally.sections,

@@ -244,6 +244,7 @@ fn settle(stage: &Stage, measured: &mut Measured) {
     measured.leaked_leases = stage.manager.len().max(stage.manager.iter().count()) as u64;
     let stats = stage.manager.stats();
     measured.expiries = stats.expired;
+    measured.revocations = stats.revoked;
     measured.max_expiry_lag = stats.max_expiry_lag;
 }
 

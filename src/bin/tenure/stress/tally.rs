@@ -35,8 +35,6 @@ pub(super) struct Tally {
     pub(super) releases: u64,
     /// Releases that came too late.
     pub(super) late_releases: u64,
-    /// Leases of others that the worker revoked.
-    pub(super) revocations: u64,
     /// Pauses with a lease in hand.
     pub(super) pauses: u64,
     /// Leases abandoned without a word.
@@ -76,7 +74,6 @@ impl Tally {
             renewals: 0,
             releases: 0,
             late_releases: 0,
-            revocations: 0,
             pauses: 0,
             crashes: 0,
             sections: 0,
@@ -127,7 +124,6 @@ impl Tally {
         self.renewals += other.renewals;
         self.releases += other.releases;
         self.late_releases += other.late_releases;
-        self.revocations += other.revocations;
         self.pauses += other.pauses;
         self.crashes += other.crashes;
         self.sections += other.sections;

@@ -278,7 +278,6 @@ impl<'s> Worker<'s> {
         check.end_revocation();
         match answer {
             Ok(holder) => {
-                self.tally.revocations += 1;
                 if holder.token.get() < highest {
                     self.tally.violate(Violation::TokenRegression, || {
                         format!("key {key}: revoked {} after {highest}", holder.token)
