@@ -180,6 +180,24 @@ fn a_push_on_a_range_that_is_being_entered_is_not_left_behind() {
     });
 }
 
+/// A registrar that sleeps while the wheel turns by all ranges of a level pushes its cell on a slot that
+/// is another range's by then. It is looked at although the cells of that range are still moving.
+///
+/// Fails if `Shard::link` flags the slot only.
+#[test]
+fn a_push_on_a_slot_of_a_later_revolution_is_not_left_behind() {
+    check(|| {
+        let engine = Engine::new();
+        let granter = engine.clone();
+        let granter = thread::spawn(move || granter.lease(0, 4));
+        engine.advance(6);
+        engine.lease(1, 12);
+        engine.advance(10);
+        granter.join().unwrap();
+        engine.settle(10);
+    });
+}
+
 /// A cell that is wanted early while its linked tick fires is looked at in time, whichever of both
 /// comes first.
 ///

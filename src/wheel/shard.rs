@@ -17,15 +17,21 @@ const LAST_BITS: u32 = if cfg!(tenure_loom) { 2 } else { 7 };
 /// cells of the *next* range of that level have a slot here already.
 const SLOTS: usize = 2 << LEVEL_BITS;
 const ALL_SLOTS: usize = (LEVELS - 1) * SLOTS + (1 << LAST_BITS);
-const FLAG_WORDS: usize = ALL_SLOTS.div_ceil(64);
+const FLAG_WORDS: usize = (ALL_SLOTS + LEVELS).div_ceil(64);
 
 /// The horizon is less than `2^HORIZON_BITS` ticks away, and no nearer than a range of the last
 /// level less.
 pub(super) const HORIZON_BITS: u32 = LAST_SHIFT + LAST_BITS;
 
+/// The level whose moving cells a flag is about; `None` if it is about a slot.
+pub(super) fn level_of_flag(flag: usize) -> Option<usize> {
+    flag.checked_sub(ALL_SLOTS)
+}
+
 /// Where a cell goes, and the tick at which the advance takes it out of there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
+    level: usize,
     pub(super) slot: usize,
     pub(super) visit: u64,
 }
@@ -99,6 +105,7 @@ pub(super) fn place(tick: u64, position: u64) -> Place {
     let level = (0..LEVELS).find(reaches).unwrap_or(LEVELS - 1);
     let range = range(level, tick);
     Place {
+        level,
         slot: slot(level, range),
         visit: visit(level, range),
     }
@@ -161,7 +168,8 @@ pub(super) struct Shard {
     pub(super) early_due: AtomicU64,
     /// Head of the stack of cells that are wanted before their linked tick.
     pub(super) early: AtomicU32,
-    /// One bit for each slot that must be taken at the next advance, whatever its tick is.
+    /// One bit for each slot that must be taken at the next advance, whatever its tick is; then one
+    /// for each level on which the cells that move may include one that is due.
     pub(super) overdue: [AtomicU64; FLAG_WORDS],
     /// Heads of the slots, level by level: 0, or the number of the first cell + 1.
     pub(super) slots: [AtomicU32; ALL_SLOTS],
@@ -187,8 +195,14 @@ impl Shard {
         // first, that advance finds the cell in its slot; if theirs, we read its position, see
         // that the slot may have been taken before the cell was in it, and flag it.
         fence(Ordering::SeqCst);
-        if place.visit <= self.position.load(Ordering::Relaxed) {
+        let position = self.position.load(Ordering::Relaxed);
+        if place.visit <= position {
             self.flag(place.slot);
+            if tick <= position {
+                // Whoever slept for as long as the level is: the slot may have been another range's
+                // when the cell was pushed, and been taken to be moved.
+                self.flag(ALL_SLOTS + place.level);
+            }
             // The fence before the registrar's look at the driver's sleep came too early for this.
             fence(Ordering::SeqCst);
             return 0;
@@ -196,7 +210,7 @@ impl Shard {
         place.visit
     }
 
-    /// Has the next advance take `slot`.
+    /// Has the next advance take `slot`, or all that is moving on a level.
     pub(super) fn flag(&self, slot: usize) {
         // Release: who takes the flag finds what was pushed before it.
         self.overdue[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);

@@ -3,14 +3,21 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::shard::{LEVELS, Link, Shard, ahead, clamp, place, range, slot, slots, start};
+use super::shard::{
+    LEVELS, Link, Shard, ahead, clamp, level_of_flag, place, range, slot, slots, start,
+};
 use super::word::Word;
 use super::{Cells, Wheel};
 use crate::sync::{Ordering, fence};
 
 /// How many cells a wheel moves from each level to the one below in a tick, if it has the time: some
-/// 50 microseconds of work. At that rate 8 million cells move through the last level's range.
-pub(super) const PORTION: u64 = if cfg!(tenure_loom) { 1 } else { 512 };
+/// 50 microseconds of work. At that rate 8 million cells move in a range of the last level. (Less in
+/// tests, which then see it with few cells.)
+pub(super) const PORTION: u64 = match () {
+    () if cfg!(tenure_loom) => 1,
+    () if cfg!(any(test, fuzzing)) => 4,
+    () => 512,
+};
 
 /// What the thread that advances keeps of a shard from one turn to the next.
 #[derive(Debug, Default)]
@@ -120,7 +127,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         }
         // What was taken last is for the next range, if the wheel has not jumped over that: there is
         // time for it, and a portion for each tick of this range that has come.
-        let most = if level == 0 || to - from >= slots(level) {
+        let most = if level == 0 || to - from + 1 >= slots(level) {
             u64::MAX
         } else {
             let portion = (PORTION / self.wheel.shards.len() as u64).max(1);
@@ -145,15 +152,16 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             // Acquire: see `Shard::flag`.
             let mut taken = flags.swap(0, Ordering::AcqRel);
             while taken != 0 {
-                self.take_slot(index * 64 + taken.trailing_zeros() as usize);
+                let flag = index * 64 + taken.trailing_zeros() as usize;
+                if let Some(level) = level_of_flag(flag) {
+                    let chain = std::mem::take(&mut self.kept.moving[level]);
+                    self.work_off(chain, u64::MAX);
+                } else {
+                    self.take_slot(flag);
+                }
                 taken &= taken - 1;
             }
         }
-    }
-
-    fn take_slot(&mut self, slot: usize) {
-        let chain = self.shard.take(slot);
-        self.work_off(chain, u64::MAX);
     }
 
     /// Looks at each cell of a list that is due, and puts the others where they belong by now; at
@@ -175,6 +183,12 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             }
         }
         std::mem::take(&mut self.chain)
+    }
+
+    /// The same for a whole slot.
+    fn take_slot(&mut self, slot: usize) {
+        let chain = self.shard.take(slot);
+        self.work_off(chain, u64::MAX);
     }
 
     /// Links a cell that is ours. Nobody else moves the position, so its slot can't be missed.
