@@ -190,7 +190,10 @@ fn many_managers_come_and_go() {
         drop(other);
         assert!(lease.is_ok_and(|lease| !lease.is_live()));
     }
-    assert_eq!(cpu_time_of_threads(name), None, "a driver is left over");
+    // A thread that has been joined may be listed for a moment longer.
+    let left = || cpu_time_of_threads(name).is_some();
+    let gone = (0..200).any(|_| !left() || (thread::sleep(A_MOMENT), false).1);
+    assert!(gone, "a driver is left over");
 }
 
 /// Case 20 of the reported faults: a wall-clock jump expires locks or makes them immortal. The clocks
