@@ -14,7 +14,9 @@
  * FINE (each store into a private cell is a step), BOUND (rule 13: walks reload after NN cells),
  * WFRZ (the wheel also looks at FROZEN cells), MOVE (between operations a thread's cache may have been
  * refreshed by its other operations, or the handle moved to a thread with an older cache), NPW
- * (a look of the wheel counts as progress).  Mutations: M_xxx.
+ * (a look of the wheel counts as progress), RELWORD (a release first tries the word of the grant (G);
+ * tokens are then base + version, the base of array a is BSTEP*a, and words hold versions).
+ * Mutations: M_xxx.
  * Ghosts: live/last/where/gdl/open/krl/krv per key, gl/gh per cell, pool, lnk, wt, slp.
  */
 #ifndef SEQ
@@ -97,14 +99,34 @@
 #define HI(a,b) ((a)*MB+(b))
 #define HB HI(c,b)
 #define MAX(a,b) ((a)>(b) -> (a) : (b))
+/* a token of array a is BASE(a) + version; without RELWORD versions are tokens.  CHVER: the version of
+ * a bucket of array c copied from one of version v: its token is above every token granted there */
+#ifdef RELWORD
+#ifndef BSTEP
+#define BSTEP 1
+#endif
+#define BASE(a) (BSTEP*(a))
+#define RGO rw
+#ifdef M_RWANYVER
+#define RWGO rw2
+#else
+#define RWGO rwcas
+#endif
+#else
+#define BASE(a) 0
+#define RGO hop
+#endif
+#define CHVER(c,v) MAX(BASE((c)-1)+(v)+1-BASE(c),0)
 /* parents of bucket b of array c: (b+i*SZ(c))%SZ(c-1), i<NPAR */
 #define NPAR(c) (SZ((c)-1)>SZ(c) -> 2 : 1)
 
 #ifdef EXP
+#define HDL 1     /* deadline of the leases held at the start */
 #define EXPD(s) (DL(s)<=clk)
 #define GLIVE(k) (live[k] && clk<gdl[k])
 #define NEWDL (clk+1)
 #else
+#define HDL 0
 #define EXPD(s) (false)
 #define GLIVE(k) (live[k])
 #define NEWDL 0
@@ -211,6 +233,14 @@ byte  rp;
 #define CNT(chk,on) goto on
 #endif
 
+#ifdef RVOLD    /* the revoker caches array 0 at first, for its last revocation the newest */
+#define RVC0 ((opts & OV)!=0)
+#define RVCL if :: nacq==0 -> c=cur :: else fi
+#else
+#define RVC0 false
+#define RVCL skip
+#endif
+
 /* n0,t0: a lease held at the start (cell, token; life 1), or NIL,0.  id: bit of this worker */
 proctype Worker(byte id; byte k; byte nacq; byte opts; byte n0; byte t0)
 {
@@ -220,11 +250,25 @@ proctype Worker(byte id; byte k; byte nacq; byte opts; byte n0; byte t0)
 #ifdef BOUND
   byte cnt;
 #endif
+#ifdef RELWORD
+  short hs;    /* the state the holder last saw */
+  bool lv;     /* ghost: its lease was live when the short release looked at the state */
+#ifdef M_RWGRANTVER
+  byte gv;     /* the version of the grant, in whatever array that was */
+#endif
+#endif
 
   atomic {
-    p=NIL; hn=NIL; n=NIL; pf=NIL; fc=NIL; m=NIL; kn=NIL; c=(n0!=NIL -> 0 : cur);   /* a holder's cache is as old as its grant */
+    p=NIL; hn=NIL; n=NIL; pf=NIL; fc=NIL; m=NIL; kn=NIL; c=(n0!=NIL || RVC0 -> 0 : cur);   /* a holder's cache is as old as its grant */
     if
-    :: n0!=NIL -> hn=n0; hl=1; tk=t0; nren=NREN; goto choose
+    :: n0!=NIL -> hn=n0; hl=1; tk=t0; nren=NREN;
+#ifdef RELWORD
+       hs=ST(1,HELD,0,HDL);
+#ifdef M_RWGRANTVER
+       gv=t0;
+#endif
+#endif
+       goto choose
     :: else -> goto next
     fi
   };
@@ -233,6 +277,12 @@ next:
     C0; s=0; h=0; f=0; f0=0; f1=0; n=NIL; pf=NIL; fc=NIL; m=NIL; hn=NIL; hl=0; tk=0; mode=ACQ; nren=NREN;
     kn=NIL; ka=0; kf=0; kz=0; gk=0; gt=0; fr=false; nw=0; i=0;
     si=0; di=0; b=0; pref=false; sl=false; stl=false;
+#ifdef RELWORD
+    hs=0; lv=false;
+#ifdef M_RWGRANTVER
+    gv=0;
+#endif
+#endif
     if
 #if NARR>1
     :: (opts & OM)!=0 -> goto hl0
@@ -240,7 +290,7 @@ next:
 #ifdef EXP
     :: (opts & OL)!=0 -> WLX
 #endif
-    :: (opts & OV)!=0 && nacq>0 -> nacq--; mode=REV; goto lh
+    :: (opts & OV)!=0 && nacq>0 -> nacq--; RVCL; mode=REV; goto lh
     :: (opts & (OM|OL))==0 && nacq==0 -> goto fin
     :: (opts & (OM|OL|OV))==0 && nacq>0 -> nacq--; goto lh
     fi
@@ -253,11 +303,14 @@ choose: /* granted: what to do with the lease (local) */
     if
     :: c!=cur -> c=cur
     :: c>0 -> c=c-1
+#if defined(RELWORD) && NARR>2
+    :: c>1 -> c=c-2
+#endif
     :: skip
     fi;
 #endif
     if
-    :: (opts & OH)!=0  -> mode=REL; RPB; goto hop
+    :: (opts & OH)!=0  -> mode=REL; RPB; goto RGO
     :: (opts & OR)!=0 && nren>0 -> nren--; mode=REN; goto rn
     :: (opts & OA)!=0  -> goto next
     :: (opts & (OH|OA))==0 && nren==0 -> goto next
@@ -402,10 +455,77 @@ rncas:
 #endif
 #endif
        assert(last[k]==tk && where[k]==hn && (live[k] || RPON));
-       st[hn]=ST(LIFE(s),HELD,WB(s),nw); gdl[k]=MAX(gdl[k],nw); goto choose
+       st[hn]=ST(LIFE(s),HELD,WB(s),nw); gdl[k]=MAX(gdl[k],nw);
+#ifdef RELWORD
+       hs=st[hn];
+#endif
+       goto choose
     :: else -> goto rn
     fi
   };
+
+#ifdef RELWORD
+/* ---------- release by the word of the grant (G); whatever does not fit goes to `hop` ---------- */
+rw: /* the version of the token in the cached array; the state: exactly the one last seen */
+  atomic {
+    b=k%SZ(c);
+#ifdef M_RWGRANTVER
+    h=gv;
+#else
+    h=tk; h=h-BASE(c);
+#endif
+    if
+    :: h<0 -> h=0; goto hop
+    :: h>=0 -> s=st[hn]; lv=(live[k] && last[k]==tk && where[k]==hn);
+       if
+#ifdef M_RWNOSTATE
+       :: true -> goto rw1
+#else
+       :: s==hs -> goto rw1
+       :: s!=hs -> s=0; h=0; lv=false; goto hop
+#endif
+       fi
+    fi
+  };
+rw1: /* nothing behind it */
+  atomic {
+    if
+#ifdef M_RWNONEXT
+    :: true -> goto RWGO
+#else
+    :: nxt[hn]==NIL -> goto RWGO
+    :: nxt[hn]!=NIL -> s=0; h=0; lv=false; goto hop
+#endif
+    fi
+  };
+#ifdef M_RWANYVER
+rw2: /* whatever word has the cell first */
+  atomic {
+    h=hd[HB];
+    if
+    :: FLG(h)==NORMAL && IDX(h)==hn -> h=CTR(h); goto rwcas
+    :: else -> s=0; h=0; lv=false; goto hop
+    fi
+  };
+#endif
+rwcas: /* the one CAS: unlink = release.  The bucket was not loaded, key and token were not compared */
+  atomic {
+    if
+    :: hd[HB]==HW(h,hn,NORMAL) ->
+       assert((lnk & BIT(hn))!=0 && gh[hn]==HB && gl[hn]==hl);   /* linked here, in the life of the handle */
+       assert(LIFE(st[hn])==gl[hn] && key[hn]==k && tok[hn]==tk);
+       assert(lv);                                               /* and live when the state was loaded */
+       if
+       :: TAG(st[hn])==HELD -> assert(live[k] && last[k]==tk && where[k]==hn); live[k]=false
+       :: else -> assert(KILLED(st[hn]) && !(live[k] && last[k]==tk))   /* killed since; not reported yet */
+       fi;
+       hd[HB]=HW(h,NIL,NORMAL); UNLINK(hn); h=0; lv=false; goto rwst
+    :: else -> s=0; h=0; lv=false; goto hop
+    fi
+  };
+rwst: /* report "released"; plain store of DEAD over the state it had seen, then free */
+  atomic { REPX(k,tk,WB(s)); st[hn]=ST(LIFE(s),DEAD,0,0); PUT(hn); s=0; goto relend };
+#endif
 
 /* ---------- release by handle (2, D) ---------- */
 hop:
@@ -514,7 +634,7 @@ relend:
   atomic {
     s=0; h=0; n=NIL; RPE;
     if
-    :: (opts & OS)!=0 && !stl -> stl=true; mode=REL; RPB; goto hop
+    :: (opts & OS)!=0 && !stl -> stl=true; mode=REL; RPB; goto RGO
     :: (opts & OS)==0 || stl -> goto next
     fi
   };
@@ -719,7 +839,7 @@ nx: /* examine cell n: state FIRST */
     if
     :: n==NIL && mode==ACQ ->
        assert((lnk & BIT(p))==0);
-       tk = CTR(h)+1; assert(tk<15); key[p]=k;
+       tk = BASE(c)+CTR(h)+1; assert(tk<15); key[p]=k;
 #ifdef FINE
        goto wt1
 #else
@@ -815,7 +935,11 @@ bkchk: /* by key: found; a fresh handle */
 #ifndef M_NOBK
     if :: hd[HB]!=h -> goto lh :: else fi;
 #endif
-    hn=n; hl=LIFE(s); n=NIL; pf=NIL; s=0; h=0; pref=false;
+    hn=n; hl=LIFE(s);
+#ifdef RELWORD
+    hs=s;
+#endif
+    n=NIL; pf=NIL; s=0; h=0; pref=false;
     if
     :: mode==REL -> goto hop
     :: mode==REN -> goto rn
@@ -854,19 +978,30 @@ ws: /* the state of the private cell: next life */
 #else
     hl=LIFE(st[p])+1;
 #endif
-    st[p]=ST(hl,HELD,0,s); goto hcasg
+    st[p]=ST(hl,HELD,0,s);
+#ifdef RELWORD
+    hs=st[p];
+#endif
+    goto hcasg
   };
 hcasg: /* link: the grant */
   atomic {
     if
     :: hd[HB]==h ->
-       A_GRANT(p,s); LINK(p,HB); hd[HB]=HW(tk,p,NORMAL); p=NIL; s=0;
+       A_GRANT(p,s); LINK(p,HB); hd[HB]=HW(tk-BASE(c),p,NORMAL); p=NIL; s=0;
+#ifdef M_RWGRANTVER
+       gv=tk-BASE(c);
+#endif
        n=IDX(h);
 #if defined(M_DONEEMPTY) || defined(M_UNINITEMPTY)
        if :: FLG(h)!=NORMAL -> n=pf :: else fi;
 #endif
        fc=n; UNLINKS(n,pf); n=fc; fc=NIL; h=0; pref=false; b=0; goto skp
-    :: else -> tk=0; hl=0; hn=NIL; goto lh
+    :: else -> tk=0; hl=0; hn=NIL;
+#ifdef RELWORD
+       hs=0;
+#endif
+       goto lh
     fi
   };
 
@@ -1066,9 +1201,9 @@ m6: /* publish: UNINIT -> version above every parent's */
 #elif defined(M_SAMEVER)
        hd[di]=HW(MAX(CTR(f0),CTR(f1)),fc,NORMAL);
 #elif defined(M_ONEVER)
-       hd[di]=HW(CTR(f0)+1,fc,NORMAL);
+       hd[di]=HW(CHVER(c,CTR(f0)),fc,NORMAL);
 #else
-       hd[di]=HW(MAX(CTR(f0),CTR(f1))+1,fc,NORMAL);
+       hd[di]=HW(CHVER(c,MAX(CTR(f0),CTR(f1))),fc,NORMAL);
 #endif
        m=fc;
        do

@@ -70,6 +70,29 @@ v|E_release_twice|-DSEQ=0 -DSHARED -DP0 -DS0=1 -DA1=1 -DNN=3
 v|E_release_and_renew|-DSEQ=0 -DSHARED -DP0 -DS0=6 -DA1=1 -DNN=3
 v|E_revoke|-DSEQ=0 -DP0 -DA1=1 -DRV=0 -DNN=3
 v|F_two_renewers|-DSEQ=0 -DSHARED -DEXP -DP0 -DO0=6 -DS0=6 -DA0=1 -DNN=2 -DNOWHEEL
+# ---- G: release by the word of the grant, which the thread may look for in any array
+v|G_base|-DRELWORD -DSEQ=0 -DP0 -DA0=1 -DA1=1 -DNN=3
+v|G_grow_2growers|-DRELWORD -DMOVE -DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=2
+v|G_grow_again|-DRELWORD -DMOVE -DSEQ=1 -DP0 -DN0=1 -DNN=4 -DLOWPOP -DH=1
+v|G_grow_acquirer_small|-DRELWORD -DMOVE -DSEQ=1 -DPUBD -DP0 -DN0=1 -DA0=1 -DNN=3 -DLOWPOP
+v|G_shrink_again|-DRELWORD -DMOVE -DSEQ=2 -DP0 -DO0=4 -DP1 -DN1=1 -DNN=4 -DLOWPOP -DH=1
+v|G_shrink_acquirer_small|-DRELWORD -DMOVE -DSEQ=2 -DPUBD -DP0 -DN0=1 -DA1=1 -DNN=3 -DLOWPOP
+v|G_shrink_revoke|-DRELWORD -DMOVE -DSEQ=2 -DPUBD -DRVOLD -DP0 -DO0=4 -DP1 -DRV=1 -DNRV=2 -DNN=3 -DLOWPOP
+v|G_rebase|-DRELWORD -DMOVE -DSEQ=3 -DNARR=3 -DP0 -DN0=1 -DNN=4 -DLOWPOP -DH=1
+v|G_rebase_far|-DRELWORD -DBSTEP=3 -DMOVE -DSEQ=3 -DNARR=3 -DP0 -DN0=1 -DNN=4 -DLOWPOP -DH=1
+v|G_mixed_caches|-DRELWORD -DMOVE -DSEQ=3 -DNARR=2 -DPUBD -DP0 -DN0=1 -DA0=1 -DNN=4 -DLOWPOP
+v|G_wheel|-DRELWORD -DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=1 -DA1=1 -DNN=3 -DLOWPOP
+v|G_wheel_grow|-DRELWORD -DMOVE -DSEQ=1 -DPUBD -DEXP -DMAXT=1 -DP0 -DO0=1 -DNN=3 -DLOWPOP
+v|G_wheel_shrink|-DRELWORD -DMOVE -DSEQ=2 -DPUBD -DEXP -DMAXT=1 -DP0 -DO0=1 -DNN=3 -DLOWPOP
+v|G_wheel_thief|-DRELWORD -DSEQ=0 -DEXP -DMAXT=1 -DP0 -DO0=3 -DA0=1 -DNN=3 -DLOWPOP
+v|G_thief_grow|-DRELWORD -DMOVE -DSEQ=1 -DPUBD -DEXP -DMAXT=1 -DP0 -DO0=3 -DA0=1 -DNN=3 -DLOWPOP -DNOWHEEL
+v|G_handle_moves|-DRELWORD -DMOVE -DSEQ=3 -DNARR=3 -DEXP -DMAXT=1 -DO0=3 -DP0 -DH=1 -DNN=3 -DLOWPOP -DNOWHEEL
+v|G_revoke|-DRELWORD -DSEQ=0 -DP0 -DA1=1 -DRV=0 -DNN=3
+v|G_release_twice|-DRELWORD -DSEQ=0 -DSHARED -DP0 -DS0=1 -DA1=1 -DNN=3
+v|G_renewals|-DRELWORD -DSEQ=0 -DSHARED -DEXP -DP0 -DO0=3 -DS0=6 -DA1=1 -DOA1=4 -DNN=2 -DNOWHEEL
+v|G_stale_handle_other_key|-DRELWORD -DSTALE=1 -DA1=1 -DNN=3
+v|G_stale_handle_same_key|-DRELWORD -DSTALE=2 -DA1=1 -DNN=3
+V|G_grow_contended|-DRELWORD -DMOVE -DSEQ=1 -DP0 -DA0=1 -DNN=4 -DLOWPOP -DH=1
 # ---- no endless cycle
 l|L_grow|-DSEQ=1 -DPUBD -DP0 -DNN=3 -DLOWPOP -DA0=1
 l|L_shrink|-DSEQ=2 -DPUBD -DP0 -DNN=3 -DLOWPOP -DA1=1
@@ -112,6 +135,11 @@ m|M_deep_release_plain|-DSEQ=0 -DSHARED -DP0 -DS0=1 -DA1=1 -DNN=3 -DM_RELPLAIN
 m|M_life_not_raised|-DSEQ=0 -DP0 -DO0=6 -DRV=0 -DA1=1 -DNN=2 -DM_NOBUMP
 m|M_held_unconfirmed|-DSEQ=0 -DP0 -DO0=1 -DA1=2 -DA0=1 -DNN=3 -DM_NOHELDCHK
 m|M_renew_shortens|-DSEQ=0 -DSHARED -DEXP -DP0 -DO0=6 -DS0=6 -DA0=1 -DNN=2 -DNOWHEEL -DM_SHORTEN
+m|M_word_version_of_grant|-DRELWORD -DMOVE -DSEQ=2 -DPUBD -DRVOLD -DP0 -DO0=4 -DP1 -DRV=1 -DNRV=2 -DNN=3 -DLOWPOP -DM_RWGRANTVER
+m|M_word_base_not_raised|-DRELWORD -DBSTEP=0 -DMOVE -DSEQ=2 -DPUBD -DRVOLD -DP0 -DO0=4 -DP1 -DRV=1 -DNRV=2 -DNN=3 -DLOWPOP -DM_SAMEVER
+m|M_word_any_version|-DRELWORD -DSEQ=0 -DP0 -DRV=0 -DA0=1 -DNN=2 -DM_RWANYVER
+m|M_word_state_unchecked|-DRELWORD -DSEQ=0 -DP0 -DRV=0 -DNN=2 -DM_RWNOSTATE
+m|M_word_next_unchecked|-DRELWORD -DSEQ=0 -DP0 -DP1 -DNN=2 -DM_RWNONEXT
 L
 if [ "$FULL" = 1 ]; then cat "$WORK/all"; else grep -v '^V' "$WORK/all"; fi | grep -E "^[^|]*\|[^|]*(${ONLY:-})[^|]*\|" > "$WORK/list"
 want=$(wc -l < "$WORK/list")

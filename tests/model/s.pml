@@ -3,7 +3,8 @@
  *   O0,N0      what k0's holder does, grants after    O1,N1      the same for k1 (-DNOH1: nobody uses k1's handle)
  *   A0,OA0     an acquirer of k0: grants, options     A1,OA1     an acquirer of k1      A2,OA2 another of k0
  *   H          growers (0..2)                         EXP        clock and wheel (NOWHEEL: none)
- *   S0         a second user of k0's handle           RV         a revoker of this key
+ *   S0         a second user of k0's handle           RV         a revoker of this key, NRV times
+ *              (RVOLD: it caches array 0, for the last time the newest)
  *   PUBD       array 1 is published already; holders still cache array 0, the others array 1
  *   STALE      1: cell 0 is k1's now, 2: k0's next lease; in both a worker holds a handle of the same
  *              life for k0, token 1 (as if the life had wrapped) */
@@ -28,6 +29,9 @@
 #endif
 #ifndef OA2
 #define OA2 OH
+#endif
+#ifndef NRV
+#define NRV 1
 #endif
 #ifndef H
 #define H 0
@@ -85,7 +89,7 @@ init { byte b; atomic { SETUP;
   run Worker(64,0,A2,OA2,NIL,0);
 #endif
 #ifdef RV
-  run Worker(0,RV,1,OV,NIL,0);
+  run Worker(0,RV,NRV,OV,NIL,0);
 #endif
 #if H>0
   run Worker(0,0,0,OM,NIL,0);
