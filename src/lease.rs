@@ -1,16 +1,18 @@
 //! The guard of a lease.
 
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use std::{fmt, mem};
 
-use crate::engine::{Acquired, Engine, granted_token};
+use crate::engine::{Acquired, Engine};
 use crate::error::{ReleaseError, RenewError};
 use crate::key::Key;
 use crate::owner::OwnerId;
-use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::table::{Ended, Handle, Name, Unrenewed, Wanted};
 use crate::time::Timestamp;
-use crate::timeline::BadTtl;
+use crate::timeline::{BadTtl, Renewal};
 use crate::token::FencingToken;
 
 /// A lease that was granted, as a guard: dropping it releases the lease.
@@ -38,20 +40,24 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a lease releases it; `detach` gives up the guard and keeps the lease"]
 pub struct Lease<'m> {
-    engine: Hold<'m>,
-    name: Name,
+    hold: Hold<'m>,
+    key: Key,
+    /// 0 once the guard has been given up.
+    token: u64,
     owner: OwnerId,
-    /// Where the lease was last seen: a resize moves it.
-    handle: AtomicU64,
-    /// The last deadline that this guard knows of, in ticks.
+    // The lease as it was last seen. All three only follow what has happened to it, so whichever of
+    // two renewals' values are left here, they hold: a deadline too early, or a state that is not the
+    // lease's any more and only costs a second look.
+    place: AtomicU64,
+    state: AtomicU64,
+    /// In ticks.
     deadline: AtomicU64,
-    /// Whether dropping releases.
-    armed: bool,
 }
 
 /// How a guard reaches its engine.
 enum Hold<'m> {
     Borrowed(&'m Engine),
+    /// Can outlive the manager.
     Owned(Arc<Engine>),
 }
 
@@ -78,23 +84,20 @@ impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn new(engine: &'m Engine, key: Key, owner: OwnerId, acquired: &Acquired) -> Self {
         Self {
-            engine: Hold::Borrowed(engine),
-            name: Name {
-                key,
-                hash: acquired.hash,
-                token: acquired.token,
-            },
+            hold: Hold::Borrowed(engine),
+            key,
+            token: acquired.token,
             owner,
-            handle: AtomicU64::new(acquired.handle.0),
+            place: AtomicU64::new(acquired.handle.place),
+            state: AtomicU64::new(acquired.handle.state),
             deadline: AtomicU64::new(acquired.deadline),
-            armed: true,
         }
     }
 
     /// The key, as the manager stores it.
     #[must_use]
     pub fn key(&self) -> Key {
-        self.name.key
+        self.key
     }
 
     /// Whom the lease was granted to.
@@ -107,19 +110,19 @@ impl<'m> Lease<'m> {
     #[must_use]
     #[inline]
     pub fn token(&self) -> FencingToken {
-        granted_token(self.name.token)
+        FencingToken::granted(self.token)
     }
 
     /// When the lease ends if it is not renewed, or ended, on the manager's clock.
     ///
-    /// Costs two or three loads, unless a resize has moved the lease.
+    /// Costs a few loads, unless a resize has moved the lease.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
-        let engine = self.engine.engine();
-        let known = self.deadline.load(Ordering::Relaxed);
         // Somebody may have renewed by token.
-        let current = self.current_deadline().unwrap_or(known);
-        engine.time.start_of(current)
+        let current = self
+            .current_deadline()
+            .unwrap_or_else(|| self.deadline.load(Ordering::Relaxed));
+        self.hold.engine().time.start_of(current)
     }
 
     /// How long the lease still lasts; zero once it is over, released and revoked included.
@@ -127,15 +130,13 @@ impl<'m> Lease<'m> {
     /// What is left when the caller looks at it is less: see the crate's guarantees.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let engine = self.engine.engine();
-        if self.engine.is_closed() {
+        let time = &self.hold.engine().time;
+        if self.hold.is_closed() {
             return Duration::ZERO;
         }
-        let now = engine.time.now();
+        let now = time.now();
         if self.is_live_at(now) {
-            engine
-                .time
-                .until(self.deadline.load(Ordering::Relaxed), now)
+            time.until(self.deadline.load(Ordering::Relaxed), now)
         } else {
             Duration::ZERO
         }
@@ -144,39 +145,51 @@ impl<'m> Lease<'m> {
     /// Whether the lease is in force: not past its deadline, not released, not revoked.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        !self.engine.is_closed() && self.is_live_at(self.engine.engine().time.now())
+        !self.hold.is_closed() && self.is_live_at(self.hold.engine().time.now())
     }
 
     fn is_live_at(&self, now: u64) -> bool {
-        let engine = self.engine.engine();
+        let engine = self.hold.engine();
         let Some(deadline) = self.current_deadline() else {
             return false;
         };
-        if deadline > engine.time.tick_of(now) {
-            self.deadline.store(deadline, Ordering::Relaxed);
-            return true;
-        }
         // Who is told that it is over must not see it renewed afterwards: ends it (I4).
-        engine.validate(&self.name, now).is_ok()
+        engine.time.is_before(now, deadline) || engine.validate(&self.name(), now).is_ok()
     }
 
     /// The deadline of the lease if it still stands somewhere, over or not.
     fn current_deadline(&self) -> Option<u64> {
-        let engine = self.engine.engine();
-        engine
-            .deadline_by_handle(self.handle(), &self.name)
+        let engine = self.hold.engine();
+        let name = self.name();
+        let seen = engine
+            .deadline_by_handle(self.handle(), &name)
             .or_else(|| {
-                let found = engine.find(self.name.key, engine.time.now()).ok()?;
-                (found.contents.token == self.name.token).then(|| {
-                    self.handle.store(found.handle().0, Ordering::Relaxed);
-                    found.contents.deadline
-                })
-            })
+                let found = engine.find(self.key, engine.time.now()).ok()?;
+                let mine = found.contents.token == self.token;
+                mine.then(|| (found.contents.deadline, found.handle()))
+            })?;
+        Some(self.note(seen))
     }
 
     #[inline]
     fn handle(&self) -> Handle {
-        Handle(self.handle.load(Ordering::Relaxed))
+        Handle {
+            place: self.place.load(Ordering::Relaxed),
+            state: self.state.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Remembers how the lease was seen last.
+    #[inline]
+    fn note(&self, (deadline, handle): (u64, Handle)) -> u64 {
+        self.place.store(handle.place, Ordering::Relaxed);
+        self.state.store(handle.state, Ordering::Relaxed);
+        self.deadline.store(deadline, Ordering::Relaxed);
+        deadline
+    }
+
+    fn name(&self) -> Name {
+        self.hold.engine().name(self.key, self.token)
     }
 
     /// Makes the lease last for `ttl` from now, and returns its deadline. Never shortens it: if the
@@ -193,8 +206,8 @@ impl<'m> Lease<'m> {
     /// of the manager is gone.
     #[inline]
     pub fn renew(&self, ttl: Duration) -> Result<Timestamp, RenewError> {
-        let engine = self.engine.engine();
-        if self.engine.is_closed() {
+        let engine = self.hold.engine();
+        if self.hold.is_closed() {
             return Err(RenewError::Closed);
         }
         let now = engine.time.now();
@@ -202,24 +215,35 @@ impl<'m> Lease<'m> {
             Ok(wanted) => wanted,
             Err(bad) => return Err(bad_ttl(ttl, bad)),
         };
-        match engine.renew_fast(self.handle(), &self.name, &wanted) {
-            Some(deadline) => {
-                self.deadline.store(deadline, Ordering::Relaxed);
-                Ok(engine.time.start_of(deadline))
+        let handle = self.handle();
+        let known = self.deadline.load(Ordering::Relaxed);
+        if wanted.is_met_by(known) {
+            if engine.is_as_seen(handle, self.key, self.token) {
+                return Ok(engine.time.start_of(known));
             }
-            None => self.renew_slow(wanted.ticks().1, now),
+        } else if let Some((deadline, handle)) =
+            engine.renew_as_seen(handle, self.key, self.token, &wanted)
+        {
+            // In the same place.
+            self.state.store(handle.state, Ordering::Relaxed);
+            self.deadline.store(deadline, Ordering::Relaxed);
+            return Ok(engine.time.start_of(deadline));
         }
+        self.renew_more(&wanted, now)
     }
 
+    /// What is not a simple renewal.
     #[cold]
-    fn renew_slow(&self, deadline: u64, now: u64) -> Result<Timestamp, RenewError> {
-        let engine = self.engine.engine();
-        match engine.renew_by_key(&self.name, deadline, now) {
-            Ok((deadline, handle)) => {
-                self.handle.store(handle.0, Ordering::Relaxed);
-                self.deadline.store(deadline, Ordering::Relaxed);
-                Ok(engine.time.start_of(deadline))
-            }
+    #[inline(never)]
+    fn renew_more(&self, wanted: &Renewal<'_>, now: u64) -> Result<Timestamp, RenewError> {
+        let engine = self.hold.engine();
+        let name = self.name();
+        let renewed = match engine.renew_fast(self.handle(), &name, wanted) {
+            Some(renewed) => Ok(renewed),
+            None => engine.renew_by_key(&name, wanted.ticks().1, now),
+        };
+        match renewed {
+            Ok(renewed) => Ok(engine.time.start_of(self.note(renewed))),
             Err(unrenewed) => Err(renew_error(unrenewed, self.token())),
         }
     }
@@ -234,34 +258,46 @@ impl<'m> Lease<'m> {
     /// deadline was done without it. [`ReleaseError::Closed`] if every handle of the manager is gone.
     #[inline(always)]
     pub fn release(self) -> Result<(), ReleaseError> {
-        let token = self.name.token;
-        let released = match &self.engine {
-            Hold::Owned(engine) if engine.is_closed() => {
-                let mut this = self;
-                this.armed = false;
-                return Err(ReleaseError::Closed);
-            }
-            Hold::Owned(engine) => {
-                let released = engine.release(self.handle(), &self.name);
-                let mut this = self;
-                this.armed = false;
-                released
-            }
-            Hold::Borrowed(engine) => {
-                let released = engine.release(self.handle(), &self.name);
-                // Nothing in a borrowing guard needs dropping.
-                mem::forget(self);
-                released
-            }
+        let mut this = ManuallyDrop::new(self);
+        let token = this.token;
+        let released = if this.hold.is_closed() {
+            Err(ReleaseError::Closed)
+        } else {
+            this.end()
+                .map_err(|ended| release_error(ended, FencingToken::granted(token)))
         };
-        released.map_err(|ended| release_error(ended, granted_token(token)))
+        Self::discard(this);
+        released
+    }
+
+    /// Ends the lease; the manager is there.
+    #[inline(always)]
+    fn end(&mut self) -> Result<(), Ended> {
+        let handle = Handle {
+            place: *self.place.get_mut(),
+            state: *self.state.get_mut(),
+        };
+        let deadline = *self.deadline.get_mut();
+        let engine = self.hold.engine();
+        engine.release(handle, deadline, self.key, self.token)
+    }
+
+    /// Drops what a guard holds but the lease.
+    #[inline(always)]
+    fn discard(mut this: ManuallyDrop<Self>) {
+        // Nothing in a borrowing guard needs dropping.
+        if let Hold::Owned(_) = this.hold {
+            this.token = 0;
+            drop(ManuallyDrop::into_inner(this));
+        }
     }
 
     /// Gives up the guard and keeps the lease, until its deadline or a
     /// [`release`](crate::LockManager::release) by the token that this returns.
-    pub fn detach(mut self) -> FencingToken {
-        self.armed = false;
-        self.token()
+    pub fn detach(self) -> FencingToken {
+        let token = self.token();
+        Self::discard(ManuallyDrop::new(self));
+        token
     }
 
     /// The same guard without the borrow: it can be stored, returned, sent to another thread.
@@ -270,29 +306,30 @@ impl<'m> Lease<'m> {
     /// is dropped, this guard's lease is over, and its operations say `Closed`. Costs one reference
     /// count.
     pub fn into_owned(mut self) -> Lease<'static> {
-        self.armed = false;
-        let engine = match &self.engine {
+        let engine = match &self.hold {
             Hold::Borrowed(engine) => engine.share(),
             Hold::Owned(engine) => Arc::clone(engine),
         };
-        Lease {
-            engine: Hold::Owned(engine),
-            name: self.name,
+        let owned = Lease {
+            hold: Hold::Owned(engine),
+            key: self.key,
+            token: self.token,
             owner: self.owner,
-            handle: AtomicU64::new(self.handle.load(Ordering::Relaxed)),
-            deadline: AtomicU64::new(self.deadline.load(Ordering::Relaxed)),
-            armed: true,
-        }
+            place: AtomicU64::new(*self.place.get_mut()),
+            state: AtomicU64::new(*self.state.get_mut()),
+            deadline: AtomicU64::new(*self.deadline.get_mut()),
+        };
+        Self::discard(ManuallyDrop::new(self));
+        owned
     }
 }
 
 impl Drop for Lease<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.armed && !self.engine.is_closed() {
-            let engine = self.engine.engine();
+        if self.token != 0 && !self.hold.is_closed() {
             // Over or not, it is over now.
-            let _ = engine.release(self.handle(), &self.name);
+            let _ = self.end();
         }
     }
 }

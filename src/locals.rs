@@ -62,30 +62,45 @@ thread_local! {
     static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
 }
 
-/// Takes this thread's part of `home`, for an operation that calls no code of the user's. (If it
+/// Takes what is in this thread's slot, for an operation that calls no code of the user's. (If it
 /// did, and that called the manager, the inner call would get a part of its own: slow, but right.)
+///
+/// `Ok` if that is the part of the engine of that number.
 #[inline(always)]
-pub(crate) fn take<H: Home>(home: &H) -> Box<Entry> {
+pub(crate) fn take_last(id: u64) -> Result<Box<Entry>, Option<Box<Entry>>> {
     match LAST.with(Cell::take).map(ManuallyDrop::into_inner) {
+        Some(entry) if entry.id == id => Ok(entry),
+        other => Err(other),
+    }
+}
+
+/// Puts back what was in the slot.
+#[inline(always)]
+pub(crate) fn put_back(entry: Box<Entry>) {
+    // By `with`, which is inlined in every crate; `set` is not.
+    LAST.with(|last| last.set(Some(ManuallyDrop::new(entry))));
+}
+
+/// This thread's part of `home`.
+pub(crate) fn take<H: Home>(home: &H) -> Box<Entry> {
+    take_last(home.id()).unwrap_or_else(|other| find(home, other))
+}
+
+/// The same, after what was in the slot has been taken.
+pub(crate) fn take_after<H: Home>(home: &H, last: Option<Box<Entry>>) -> Box<Entry> {
+    match last {
         Some(entry) if entry.id == home.id() => entry,
         other => find(home, other),
     }
 }
 
 /// Puts it back.
-#[inline(always)]
 pub(crate) fn put(entry: Box<Entry>) {
     if entry.transient {
-        put_transient(entry);
+        drop(entry);
     } else {
-        // By `with`, which is inlined in every crate; `set` is not.
-        LAST.with(|last| last.set(Some(ManuallyDrop::new(entry))));
+        put_back(entry);
     }
-}
-
-#[cold]
-fn put_transient(entry: Box<Entry>) {
-    drop(entry);
 }
 
 /// Gives back this thread's part of an engine that is closing down, and the memory with it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::driver::Driver;
-use crate::engine::{Denied, Engine, granted_token};
+use crate::engine::{Engine, Request};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
@@ -14,7 +14,6 @@ use crate::owner::OwnerId;
 use crate::sync::Arc;
 use crate::table::{Contents, Ended};
 use crate::time::Timestamp;
-use crate::timeline::BadTtl;
 use crate::token::FencingToken;
 
 /// An embedded lock manager: grants leases on keys, each with a fencing token that only rises.
@@ -201,29 +200,18 @@ impl LockManager {
         ttl: Duration,
         at_least: u64,
     ) -> Result<Lease<'_>, AcquireError> {
-        match self.engine.grant(key, owner.0, ttl, at_least) {
-            Ok(acquired) => Ok(Lease::new(&self.engine, key, owner, &acquired)),
-            Err(denied) => Err(self.denied(denied, ttl)),
-        }
-    }
-
-    #[cold]
-    fn denied(&self, denied: Denied, ttl: Duration) -> AcquireError {
-        match denied {
-            Denied::Ttl(BadTtl::TooShort { min }) => AcquireError::TtlTooShort { ttl, min },
-            Denied::Ttl(BadTtl::TooLong { max }) => AcquireError::TtlTooLong { ttl, max },
-            Denied::Held {
-                owner,
-                token,
-                deadline,
-            } => AcquireError::Held {
-                owner: OwnerId(owner),
-                token: granted_token(token),
-                remaining: self.engine.time.until(deadline, self.engine.time.now()),
-            },
-            Denied::Full { capacity } => AcquireError::CapacityExceeded { capacity },
-            Denied::NoToken { wanted } => AcquireError::TokensExhausted { wanted },
-        }
+        let request = Request {
+            key,
+            owner: owner.0,
+            ttl,
+            at_least,
+        };
+        let acquired = match self.engine.grant(request) {
+            Ok(acquired) => acquired,
+            // A copy: the original stays in registers.
+            Err(begun) => self.engine.grant_more(begun, &{ request })?,
+        };
+        Ok(Lease::new(&self.engine, key, owner, &acquired))
     }
 
     /// Renews by token: makes the lease last for `ttl` from now, and returns its deadline.
@@ -410,7 +398,7 @@ impl LockManager {
         Holder {
             key: lease.key,
             owner: OwnerId(lease.owner),
-            token: granted_token(lease.token),
+            token: FencingToken::granted(lease.token),
             deadline: self.engine.time.start_of(lease.deadline),
             remaining: self.engine.time.until(lease.deadline, now),
         }

@@ -17,9 +17,12 @@ use crate::time::Timestamp;
 const LAST_TICK: u64 = (1 << 42) - (1 << 22);
 const _: () = assert!(LAST_TICK <= crate::wheel::LAST_NOW);
 
+/// More seconds than any manager's greatest TTL has, few enough for nanoseconds in 64 bits.
+const MAX_SECS: u64 = 1 << 33;
+
 #[derive(Debug)]
 enum Source {
-    /// Read without a virtual call, and monotonic as it is.
+    /// Monotonic as it is.
     Coarse(CoarseClock),
     Other(Arc<dyn Clock>),
 }
@@ -45,7 +48,13 @@ impl Wanted for Renewal<'_> {
     fn is_met_by(&self, deadline: u64) -> bool {
         // The deadline wanted is after now, so one that is not before it is after now too. And
         // `end / tick <= deadline` without a division:
-        deadline.saturating_add(1).saturating_mul(self.time.tick) > self.end
+        self.end.saturating_sub(self.time.nanos_of(deadline)) < self.time.tick
+    }
+
+    #[inline]
+    fn later_than(&self, deadline: u64) -> Option<u64> {
+        let wanted = self.time.tick_of(self.end);
+        (self.time.is_before(self.now, deadline) && deadline < wanted).then_some(wanted)
     }
 
     #[inline]
@@ -57,11 +66,15 @@ impl Wanted for Renewal<'_> {
 /// A clock cut into ticks.
 #[derive(Debug)]
 pub(crate) struct Timeline {
+    /// The coarse clock, or one that never ticks if the clock is another: a reading is first tried
+    /// here, without a look at which it is.
+    ticking: CoarseClock,
     source: Source,
     tick: u64,
     /// `floor((2^64 - 1) / tick)`.
     reciprocal: u64,
-    resolution: u64,
+    /// What is added to a TTL: the clock's resolution, and a tick less one for the rounding up.
+    slack: u64,
     /// The highest reading of a clock that might go backwards.
     highest: AtomicU64,
     /// The tick of the first reading: no other is from before.
@@ -75,13 +88,6 @@ pub(crate) struct Timeline {
     max_nanos: u64,
 }
 
-/// The last conversions of one thread: within a tick of a coarse clock they repeat.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Converted {
-    now: (u64, u64),
-    end: (u64, u64),
-}
-
 impl Timeline {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
@@ -90,15 +96,16 @@ impl Timeline {
         max_ttl: Duration,
     ) -> Self {
         let resolution = u64::try_from(clock.resolution().as_nanos()).unwrap_or(u64::MAX);
-        let source = match clock.as_coarse() {
-            Some(coarse) => Source::Coarse(coarse.clone()),
-            None => Source::Other(clock),
+        let (ticking, source) = match clock.as_coarse() {
+            Some(coarse) => (coarse.clone(), Source::Coarse(coarse.clone())),
+            None => (CoarseClock::stopped(), Source::Other(clock)),
         };
         let mut line = Self {
+            ticking,
             source,
             tick,
             reciprocal: u64::MAX / tick,
-            resolution,
+            slack: resolution.saturating_add(tick - 1),
             highest: AtomicU64::new(0),
             start: 0,
             min_ttl,
@@ -120,8 +127,17 @@ impl Timeline {
     }
 
     /// The clock's reading in nanoseconds, never less than an earlier one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
+        match self.ticking.ticked() {
+            Some(nanos) => nanos,
+            None => self.now_otherwise(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn now_otherwise(&self) -> u64 {
         match &self.source {
             Source::Coarse(clock) => clock.now().as_nanos(),
             Source::Other(clock) => self.clamp(clock.now().as_nanos()),
@@ -153,57 +169,44 @@ impl Timeline {
     }
 
     /// When a tick begins.
+    #[inline]
     pub(crate) fn start_of(&self, tick: u64) -> Timestamp {
-        Timestamp::from_nanos(tick.saturating_mul(self.tick))
+        Timestamp::from_nanos(self.nanos_of(tick))
     }
 
-    /// The tick of a reading, by way of the thread's last one.
+    /// Whether a reading is from before a tick.
     #[inline]
-    pub(crate) fn tick_again(&self, last: &mut Converted, nanos: u64) -> u64 {
-        if last.now.0 != nanos {
-            last.now = (nanos, self.tick_of(nanos));
-        }
-        last.now.1
+    pub(crate) fn is_before(&self, nanos: u64, tick: u64) -> bool {
+        nanos < self.nanos_of(tick)
+    }
+
+    /// When a tick begins: no deadline's is beyond 64 bits, since it was rounded down to.
+    #[inline]
+    fn nanos_of(&self, tick: u64) -> u64 {
+        tick.wrapping_mul(self.tick)
     }
 
     /// What a deadline lies after the reading that it counts from, in nanoseconds and not rounded
     /// down to a tick yet.
     #[inline]
     fn length(&self, ttl: Duration) -> Result<u64, BadTtl> {
-        // The greatest TTL is below 2^62 nanoseconds, so neither of these wraps unseen.
-        let nanos = ttl.as_secs().saturating_mul(1_000_000_000);
-        let nanos = nanos.saturating_add(u64::from(ttl.subsec_nanos()));
+        if ttl.as_secs() > MAX_SECS {
+            return Err(self.bad_ttl(ttl));
+        }
+        let nanos = ttl.as_secs() * 1_000_000_000 + u64::from(ttl.subsec_nanos());
         if nanos.wrapping_sub(self.min_nanos) > self.max_nanos - self.min_nanos {
             return Err(self.bad_ttl(ttl));
         }
-        Ok(nanos + self.resolution + (self.tick - 1))
+        Ok(nanos.saturating_add(self.slack))
     }
 
     /// The tick at which a lease of `ttl`, granted at the reading `now`, is over.
     #[inline]
     pub(crate) fn deadline(&self, now: u64, ttl: Duration) -> Result<u64, BadTtl> {
-        self.deadline_again(&mut Converted::default(), now, ttl)
-    }
-
-    /// The same, by way of the thread's last one.
-    #[inline]
-    pub(crate) fn deadline_again(
-        &self,
-        last: &mut Converted,
-        now: u64,
-        ttl: Duration,
-    ) -> Result<u64, BadTtl> {
-        let length = self.length(ttl)?;
-        let Some(end) = now.checked_add(length) else {
-            return Err(self.out_of_time(now));
-        };
-        if last.end.0 != end {
-            if end > self.last_end {
-                return Err(self.out_of_time(now));
-            }
-            last.end = (end, self.tick_of(end));
+        match now.checked_add(self.length(ttl)?) {
+            Some(end) if end <= self.last_end => Ok(self.tick_of(end)),
+            _ => Err(self.out_of_time(now)),
         }
-        Ok(last.end.1)
     }
 
     /// The same, with the division left for later.
@@ -230,10 +233,7 @@ impl Timeline {
 
     #[cold]
     fn out_of_time(&self, now: u64) -> BadTtl {
-        let left = self
-            .last_end
-            .saturating_sub(now)
-            .saturating_sub(self.resolution + (self.tick - 1));
+        let left = self.last_end.saturating_sub(now).saturating_sub(self.slack);
         BadTtl::TooLong {
             max: Duration::from_nanos(left),
         }
@@ -241,8 +241,13 @@ impl Timeline {
 
     /// How long it is from `now` to the start of `tick`.
     pub(crate) fn until(&self, tick: u64, now: u64) -> Duration {
-        self.start_of(tick)
-            .saturating_duration_since(Timestamp::from_nanos(now))
+        Duration::from_nanos(self.nanos_until(tick, now))
+    }
+
+    /// The same in nanoseconds.
+    #[inline]
+    pub(crate) fn nanos_until(&self, tick: u64, now: u64) -> u64 {
+        self.nanos_of(tick).saturating_sub(now)
     }
 
     pub(crate) fn tick(&self) -> Duration {

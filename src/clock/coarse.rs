@@ -137,6 +137,17 @@ impl CoarseClock {
         })
     }
 
+    /// A clock that nobody ticks: only [`ticked`](Self::ticked) may be asked.
+    pub(crate) fn stopped() -> Self {
+        Self::start(COARSEST, |_| None)
+    }
+
+    /// The reading in nanoseconds while the ticker is at work.
+    #[inline(always)]
+    pub(crate) fn ticked(&self) -> Option<u64> {
+        self.shared.word.trusted()
+    }
+
     fn start(resolution: Duration, spawn: impl FnOnce(Arc<Shared>) -> Option<Thread>) -> Self {
         let shared = Arc::new(Shared {
             word: CachePadded::new(TickWord::new()),

@@ -103,7 +103,7 @@ impl TickWord {
         self.update(sleep).is_some()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(tenure_loom)))]
     pub(super) fn is_asleep(&self) -> bool {
         self.0.load(Ordering::Relaxed) & ASLEEP != 0
     }

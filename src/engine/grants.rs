@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use super::{Capacity, Engine};
+use crate::error::AcquireError;
 use crate::key::Key;
 use crate::locals::{self, Entry};
+use crate::owner::OwnerId;
 use crate::sync::Ordering;
-use crate::table::{Ask, Granted, Handle, Layout, Refused};
+use crate::table::{
+    Ask, Beside, Contents, Granted, Handle, LastStamp, Layout, Local, Refused, Stamp,
+};
 use crate::timeline::BadTtl;
 use crate::token::FencingToken;
 
@@ -19,42 +23,57 @@ pub(crate) const MAX_AT_LEAST: u64 = FencingToken::MAX.get() - (1 << 56);
 pub(crate) struct Acquired {
     pub(crate) handle: Handle,
     pub(crate) token: u64,
-    pub(crate) hash: u64,
     /// In ticks.
     pub(crate) deadline: u64,
 }
 
-/// Why a grant was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a grant is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) owner: u64,
+    pub(crate) ttl: Duration,
+    /// The least token; 0 for any.
+    pub(crate) at_least: u64,
+}
+
+/// A grant that is not simple, and what has been done for it so far.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    /// What was in the thread's slot.
+    last: Option<Box<Entry>>,
+    now: u64,
+    hash: u64,
+    /// That was this engine's part, and the TTL is a good one.
+    checked: bool,
+}
+
+/// Why there is no lease, in whole words: a caller that has to pass on half of one waits for it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Denied {
-    Ttl(BadTtl),
     Held {
         owner: u64,
         token: u64,
-        deadline: u64,
+        /// In nanoseconds.
+        remaining: u64,
     },
-    Full {
-        capacity: usize,
-    },
-    NoToken {
-        wanted: u64,
-    },
+    Other(AcquireError),
 }
 
-impl Denied {
-    fn of(refused: Refused, capacity: usize) -> Self {
-        match refused {
-            Refused::Held {
+impl From<Denied> for AcquireError {
+    #[inline(always)]
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Held {
                 owner,
                 token,
-                deadline,
+                remaining,
             } => Self::Held {
-                owner,
-                token,
-                deadline,
+                owner: OwnerId(owner),
+                token: FencingToken::granted(token),
+                remaining: Duration::from_nanos(remaining),
             },
-            Refused::NoToken { wanted } => Self::NoToken { wanted },
-            Refused::NoCell => Self::Full { capacity },
+            Denied::Other(error) => error,
         }
     }
 }
@@ -70,149 +89,194 @@ impl Capacity {
 }
 
 impl<L: Layout> Engine<L> {
-    /// Grants a lease of `ttl` from now.
+    /// Grants a lease of `ttl` from now, if that is simple. If not, [`grant_more`](Self::grant_more)
+    /// goes on with what has been begun.
+    ///
+    /// Two functions and not one, so that a caller has a simple grant in registers.
     #[inline(always)]
-    pub(crate) fn grant(
-        &self,
-        key: Key,
-        owner: u64,
-        ttl: Duration,
-        at_least: u64,
-    ) -> Result<Acquired, Denied> {
+    pub(crate) fn grant(&self, request: Request) -> Result<Acquired, Begun> {
         let now = self.time.now();
-        let hash = self.table.hash(key);
-        let mut entry = locals::take(self);
-        let local = &mut entry.local;
-        let granted = match self.time.deadline_again(&mut local.converted, now, ttl) {
-            Ok(deadline) if self.capacity.is_none() => {
-                let ask = Ask {
-                    key,
-                    hash,
-                    owner,
-                    deadline,
-                    at_least,
-                };
-                self.table
-                    .grant_fast(local, &ask)
-                    .map(|granted| (granted, deadline))
-            }
-            _ => None,
-        };
-        let Some((granted, deadline)) = granted else {
-            return self.grant_more(entry, key, owner, ttl, at_least, now);
-        };
-        locals::put(entry);
-        self.watch(granted.handle.cell(), granted.wheel, deadline);
-        Ok(Acquired {
-            handle: granted.handle,
-            token: granted.token,
+        let hash = self.table.hash(request.key);
+        let begun = |last, checked| Begun {
+            last,
+            now,
             hash,
-            deadline,
-        })
-    }
-
-    /// What is not a simple grant; with the thread's part still in hand.
-    #[inline(never)]
-    fn grant_more(
-        &self,
-        mut entry: Box<Entry>,
-        key: Key,
-        owner: u64,
-        ttl: Duration,
-        at_least: u64,
-        now: u64,
-    ) -> Result<Acquired, Denied> {
+            checked,
+        };
+        let mut entry = match locals::take_last(self.short_id) {
+            Ok(entry) => entry,
+            Err(last) => return Err(begun(last, false)),
+        };
         let local = &mut entry.local;
-        local.now = self.time.tick_again(&mut local.converted, now);
-        let deadline = self.time.deadline_again(&mut local.converted, now, ttl);
-        let ask = Ask {
-            key,
-            hash: self.table.hash(key),
-            owner,
-            deadline: deadline.unwrap_or(0),
-            at_least,
+        if !local.last.is_of(now, request.ttl) && !self.stamp(local, now, request.ttl) {
+            return Err(begun(Some(entry), false));
+        }
+        let stamp = local.last.stamp;
+        let ask = request.ask(hash, stamp.deadline);
+        let Some(granted) = self.table.grant_fast(local, &ask, &stamp) else {
+            return Err(begun(Some(entry), true));
         };
-        let simple = deadline.is_ok() && at_least <= MAX_AT_LEAST && self.capacity.is_none();
-        let granted = simple.then(|| {
-            // Most often it is a simple refusal, which needs no cell.
-            let granted = match self.table.refuse_fast(local, &ask) {
-                Some(refused) => Err(refused),
-                None => self.table.grant(local, &ask),
-            };
-            if let Ok(granted) = &granted {
-                self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
-            }
-            if local.has_chores() {
-                self.chores(local);
-            }
-            granted
-        });
-        locals::put(entry);
-        let granted = match granted {
-            Some(Ok(granted)) => granted,
-            Some(Err(refused)) => self.grant_again(refused, &ask, now)?,
-            None => {
-                deadline.map_err(Denied::Ttl)?;
-                if at_least > MAX_AT_LEAST {
-                    return Err(Denied::NoToken { wanted: at_least });
-                }
-                self.grant_within_capacity(&ask, now)?
-            }
-        };
-        Ok(Acquired {
-            handle: granted.handle,
-            token: granted.token,
-            hash: ask.hash,
-            deadline: ask.deadline,
-        })
+        locals::put_back(entry);
+        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+        Ok(Acquired::new(&granted, ask.deadline))
     }
 
-    fn grant_reserved(&self, ask: &Ask, now: u64, reserved: i64) -> Result<Granted, Refused> {
-        self.with_reserved(now, reserved, |local| {
-            let granted = self.table.grant(local, ask)?;
-            self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
-            Ok(granted)
-        })
+    /// Converts a TTL for this grant and those like it within the same reading of the clock. False
+    /// if it is a bad one.
+    #[cold]
+    #[inline(never)]
+    fn stamp(&self, local: &mut Local, now: u64, ttl: Duration) -> bool {
+        let deadline = self.time.deadline(now, ttl);
+        if let Ok(deadline) = deadline {
+            local.last = LastStamp::new(now, ttl, Stamp::new::<L>(deadline));
+        }
+        deadline.is_ok()
+    }
+
+    /// Grants the lease, or says why not. (Not as cold as that, but the compiler is to favour the
+    /// other way.)
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn grant_more(&self, begun: Begun, request: &Request) -> Result<Acquired, Denied> {
+        let Begun { now, hash, .. } = begun;
+        let last = match begun.last {
+            Some(mut entry) if begun.checked && request.at_least <= MAX_AT_LEAST => {
+                let local = &mut entry.local;
+                let stamp = local.last.stamp;
+                let ask = request.ask(hash, stamp.deadline);
+                let is_live = |deadline| self.time.is_before(now, deadline);
+                match self.table.grant_beside(local, &ask, &stamp, is_live) {
+                    Beside::Held(held) => {
+                        locals::put_back(entry);
+                        return Err(self.held(&held, now));
+                    }
+                    Beside::Granted(granted) => {
+                        locals::put_back(entry);
+                        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+                        return Ok(Acquired::new(&granted, ask.deadline));
+                    }
+                    Beside::Neither => Some(entry),
+                }
+            }
+            last => last,
+        };
+        self.grant_at_length(Begun { last, ..begun }, request)
+    }
+
+    #[inline]
+    fn held(&self, lease: &Contents, now: u64) -> Denied {
+        Denied::Held {
+            owner: lease.owner,
+            token: lease.token,
+            remaining: self.time.nanos_until(lease.deadline, now),
+        }
+    }
+
+    #[inline(never)]
+    fn grant_at_length(&self, begun: Begun, request: &Request) -> Result<Acquired, Denied> {
+        let Begun { now, hash, .. } = begun;
+        let entry = locals::take_after(self, begun.last);
+        let deadline = match self.time.deadline(now, request.ttl) {
+            Ok(deadline) if request.at_least <= MAX_AT_LEAST => deadline,
+            refused => {
+                locals::put(entry);
+                return Err(Denied::Other(request.refused(refused.err())));
+            }
+        };
+        let ask = request.ask(hash, deadline);
+        let granted = if self.capacity.is_some() {
+            locals::put(entry);
+            self.grant_within_capacity(&ask, now)
+        } else {
+            self.with_entry(entry, now, 0, |local| self.grant_and_watch(local, &ask))
+                .or_else(|refused| self.grant_again(refused, &ask, now))
+        };
+        granted.map(|granted| Acquired::new(&granted, deadline))
+    }
+
+    fn grant_and_watch(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
+        let granted = self.table.grant(local, ask)?;
+        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+        Ok(granted)
     }
 
     /// A second try if all cells are taken: leases that are over but not swept hold some.
-    #[cold]
     fn grant_again(&self, refused: Refused, ask: &Ask, now: u64) -> Result<Granted, Denied> {
-        let last = if refused == Refused::NoCell {
+        let mut refused = refused;
+        if refused == Refused::NoCell {
             self.advance();
-            match self.grant_reserved(ask, now, 0) {
+            match self.with(now, |local| self.grant_and_watch(local, ask)) {
                 Ok(granted) => return Ok(granted),
-                Err(refused) => refused,
+                Err(again) => refused = again,
             }
-        } else {
-            refused
-        };
-        Err(Denied::of(last, L::MAX_LEASES))
+        }
+        Err(self.refused(refused, L::MAX_LEASES, now))
+    }
+
+    fn refused(&self, refused: Refused, capacity: usize, now: u64) -> Denied {
+        Denied::Other(match refused {
+            Refused::Held(lease) => return self.held(&lease, now),
+            Refused::NoToken { wanted } => AcquireError::TokensExhausted { wanted },
+            Refused::NoCell => AcquireError::CapacityExceeded { capacity },
+        })
     }
 
     /// Counts the lease before it exists, so that there are never too many.
     #[cold]
     fn grant_within_capacity(&self, ask: &Ask, now: u64) -> Result<Granted, Denied> {
         let Some(capacity) = &self.capacity else {
-            return Err(Denied::of(Refused::NoCell, L::MAX_LEASES));
+            return Err(self.refused(Refused::NoCell, L::MAX_LEASES, now));
         };
         for swept in [false, true] {
             if capacity.reserve() {
-                let granted = self.grant_reserved(ask, now, 1);
-                return granted.map_err(|refused| Denied::of(refused, capacity.max));
+                let grant = |local: &mut Local| self.grant_and_watch(local, ask);
+                let granted = self.with_reserved(now, 1, grant);
+                return granted.map_err(|refused| self.refused(refused, capacity.max, now));
             }
             // Ends the key's own lease if that is over, which makes room.
             if let Ok(found) = self.live(ask.key, now) {
-                return Err(Denied::Held {
-                    owner: found.contents.owner,
-                    token: found.contents.token,
-                    deadline: found.contents.deadline,
-                });
+                return Err(self.held(&found.contents, now));
             }
             if !swept {
                 self.advance();
             }
         }
-        Err(Denied::of(Refused::NoCell, capacity.max))
+        Err(self.refused(Refused::NoCell, capacity.max, now))
+    }
+}
+
+impl Request {
+    #[inline(always)]
+    fn ask(&self, hash: u64, deadline: u64) -> Ask {
+        Ask {
+            key: self.key,
+            hash,
+            owner: self.owner,
+            deadline,
+            at_least: self.at_least,
+        }
+    }
+
+    /// Why it is refused whatever the state of the key.
+    fn refused(&self, bad: Option<BadTtl>) -> AcquireError {
+        let ttl = self.ttl;
+        match bad {
+            Some(BadTtl::TooShort { min }) => AcquireError::TtlTooShort { ttl, min },
+            Some(BadTtl::TooLong { max }) => AcquireError::TtlTooLong { ttl, max },
+            None => AcquireError::TokensExhausted {
+                wanted: self.at_least,
+            },
+        }
+    }
+}
+
+impl Acquired {
+    #[inline(always)]
+    fn new(granted: &Granted, deadline: u64) -> Self {
+        Self {
+            handle: granted.handle,
+            token: granted.token,
+            deadline,
+        }
     }
 }

@@ -10,7 +10,7 @@ mod stress;
 use std::sync::{OnceLock, Weak};
 use std::thread::Thread;
 
-pub(crate) use self::grants::{Acquired, Denied};
+pub(crate) use self::grants::{Acquired, Request};
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
@@ -19,7 +19,6 @@ use crate::table::{
     Unrenewed, Wanted, Wide,
 };
 use crate::timeline::Timeline;
-use crate::token::FencingToken;
 use crate::wheel::{Cells, Wheel};
 
 /// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
@@ -34,6 +33,9 @@ pub(crate) struct Engine<L: Layout = Wide> {
     pub(crate) time: Timeline,
     table: Table<L>,
     wheel: Wheel,
+    /// The id, or one that nobody has, if the number of leases is limited: then no operation takes
+    /// the short way.
+    short_id: u64,
     /// The exact number of leases out, counted only if it is limited.
     capacity: Option<Capacity>,
     registry: Mutex<Registry>,
@@ -121,8 +123,10 @@ impl<L: Layout> Engine<L> {
         let table = Table::new(options.buckets, hasher)?;
         let shards = std::thread::available_parallelism().map_or(1, usize::from);
         let start = options.time.start();
+        let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Some(Arc::new_cyclic(|me| Self {
-            id: NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            id,
+            short_id: options.max_leases.map_or(id, |_| u64::MAX),
             me: me.clone(),
             seed: options.seed,
             time: options.time,
@@ -162,7 +166,16 @@ impl<L: Layout> Engine<L> {
     /// The same, if `reserved` leases have been counted in advance.
     #[inline]
     fn with_reserved<R>(&self, now: u64, reserved: i64, f: impl FnOnce(&mut Local) -> R) -> R {
-        let mut entry = locals::take(self);
+        self.with_entry(locals::take(self), now, reserved, f)
+    }
+
+    fn with_entry<R>(
+        &self,
+        mut entry: Box<Entry>,
+        now: u64,
+        reserved: i64,
+        f: impl FnOnce(&mut Local) -> R,
+    ) -> R {
         let local = &mut entry.local;
         local.now = self.time.tick_of(now);
         let result = f(local);
@@ -188,15 +201,18 @@ impl<L: Layout> Engine<L> {
 
     /// Makes sure that the wheel looks at a published cell by its deadline; `word` is its wheel word,
     /// loaded since.
-    #[inline]
+    #[inline(always)]
     fn watch(&self, cell: u32, word: u64, deadline: u64) {
-        if !self.wheel.covers(word, deadline) {
-            self.register(cell, deadline);
+        if !self.wheel.is_linked_by(word, deadline) {
+            self.register(cell, word, deadline);
         }
     }
 
     #[cold]
-    fn register(&self, cell: u32, deadline: u64) {
+    fn register(&self, cell: u32, word: u64, deadline: u64) {
+        if self.wheel.covers(word, deadline) {
+            return;
+        }
         if self.wheel.register(&self.table, cell, deadline) {
             self.wake_driver();
         }
@@ -217,6 +233,24 @@ impl<L: Layout> Engine<L> {
         }
     }
 
+    /// Whether the lease is in the very state that the handle saw it in.
+    #[inline(always)]
+    pub(crate) fn is_as_seen(&self, handle: Handle, key: Key, token: u64) -> bool {
+        self.table.is_as_seen(handle, key, token)
+    }
+
+    /// Renews a lease that is in that state, to a later deadline.
+    #[inline(always)]
+    pub(crate) fn renew_as_seen(
+        &self,
+        handle: Handle,
+        key: Key,
+        token: u64,
+        wanted: &impl Wanted,
+    ) -> Option<(u64, Handle)> {
+        self.table.renew_as_seen(handle, key, token, wanted)
+    }
+
     /// Renews through a handle, if the lease stands where it points: needs nothing of the thread's.
     /// Otherwise [`renew_by_key`](Self::renew_by_key) tells.
     #[inline]
@@ -225,7 +259,7 @@ impl<L: Layout> Engine<L> {
         handle: Handle,
         name: &Name,
         wanted: &impl Wanted,
-    ) -> Option<u64> {
+    ) -> Option<(u64, Handle)> {
         self.table.renew_fast(handle, name, wanted)
     }
 
@@ -238,39 +272,51 @@ impl<L: Layout> Engine<L> {
         self.with(now, |local| self.table.renew_by_key(local, name, deadline))
     }
 
-    /// Releases through a handle.
+    /// Releases through a handle. The lease lasts until `deadline` at the least, unless it was ended.
     #[inline(always)]
-    pub(crate) fn release(&self, handle: Handle, name: &Name) -> Result<(), Ended> {
+    pub(crate) fn release(
+        &self,
+        handle: Handle,
+        deadline: u64,
+        key: Key,
+        token: u64,
+    ) -> Result<(), Ended> {
         let now = self.time.now();
-        if self.capacity.is_none() {
-            let mut entry = locals::take(self);
-            let local = &mut entry.local;
-            local.now = self.time.tick_again(&mut local.converted, now);
-            let released = self.table.release_fast(local, handle, name);
-            if released {
-                locals::put(entry);
-                return Ok(());
+        let (last, live) = match locals::take_last(self.short_id) {
+            Ok(mut entry) => {
+                let live = self.time.is_before(now, deadline);
+                if live && self.table.release_fast(&mut entry.local, handle, token) {
+                    locals::put_back(entry);
+                    return Ok(());
+                }
+                (Some(entry), live)
             }
-            return self.release_more(entry, handle, name);
-        }
-        self.with(now, |local| self.table.release(local, handle, name))
+            Err(last) => (last, false),
+        };
+        self.release_more((last, live), handle, key, token, now)
     }
 
-    /// What is not a simple release; with the thread's part still in hand.
+    /// What is not a simple release, with what was in the thread's slot, and whether that is this
+    /// engine's and the deadline has been seen not to be over.
+    #[cold]
     #[inline(never)]
     fn release_more(
         &self,
-        mut entry: Box<Entry>,
+        (last, live): (Option<Box<Entry>>, bool),
         handle: Handle,
-        name: &Name,
+        key: Key,
+        token: u64,
+        now: u64,
     ) -> Result<(), Ended> {
-        let local = &mut entry.local;
-        let released = self.table.release(local, handle, name);
-        if local.has_chores() {
-            self.chores(local);
+        let mut entry = locals::take_after(self, last);
+        if live && self.table.release_beside(&mut entry.local, handle, token) {
+            locals::put_back(entry);
+            return Ok(());
         }
-        locals::put(entry);
-        released
+        let name = self.name(key, token);
+        self.with_entry(entry, now, 0, |local| {
+            self.table.release(local, handle, &name)
+        })
     }
 
     pub(crate) fn release_by_key(&self, name: &Name, now: u64) -> Result<(), Ended> {
@@ -281,7 +327,7 @@ impl<L: Layout> Engine<L> {
         self.with(now, |local| self.table.validate(local, name))
     }
 
-    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<u64> {
+    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<(u64, Handle)> {
         self.table.deadline_by_handle(handle, name)
     }
 
@@ -407,10 +453,4 @@ pub(crate) struct Options {
     pub(crate) time: Timeline,
     pub(crate) buckets: usize,
     pub(crate) max_leases: Option<usize>,
-}
-
-/// A token that the table has granted.
-#[inline]
-pub(crate) fn granted_token(raw: u64) -> FencingToken {
-    FencingToken::new(raw).expect("the table grants tokens from 1 to the greatest")
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Acquired, Denied, Engine, Options};
+use crate::engine::{Acquired, Engine, Options, Request};
+use crate::error::AcquireError;
 use crate::key::HashSeed;
 use crate::table::{Name, Narrow};
 use crate::timeline::Timeline;
@@ -56,9 +57,18 @@ struct World {
 }
 
 impl World {
-    fn grant(&self, key: usize, ticks: u64) -> Result<Acquired, Denied> {
+    fn grant(&self, key: usize, ticks: u64) -> Result<Acquired, AcquireError> {
         let ttl = Duration::from_nanos(ticks * TICK);
-        self.engine.grant(Key::from_raw(key as u128), 1, ttl, 0)
+        let request = Request {
+            key: Key::from_raw(key as u128),
+            owner: 1,
+            ttl,
+            at_least: 0,
+        };
+        self.engine
+            .grant(request)
+            .or_else(|begun| self.engine.grant_more(begun, &request))
+            .map_err(AcquireError::from)
     }
 
     fn name(&self, key: usize, acquired: &Acquired) -> Name {
@@ -81,20 +91,23 @@ impl World {
         let other = self.inside[key].swap(granted.token, Ordering::SeqCst);
         assert_eq!(other, 0, "I1: key {key} had a holder");
         let name = self.name(key, &granted);
-        let mut handle = granted.handle;
+        let (mut handle, mut until) = (granted.handle, granted.deadline);
         for _ in 0..next(random) % 3 {
             let now = self.engine.time.now();
             let deadline = self.engine.time.tick_of(now) + 400;
             let wanted = (self.engine.time.tick_of(now), deadline);
-            if self.engine.renew_fast(handle, &name, &wanted).is_none() {
-                let renewed = self.engine.renew_by_key(&name, deadline, now);
-                handle = renewed.expect("I3: ended early").1;
-            }
+            let (key, token) = (name.key, name.token);
+            let renewed = self
+                .engine
+                .renew_as_seen(handle, key, token, &wanted)
+                .or_else(|| self.engine.renew_fast(handle, &name, &wanted))
+                .map_or_else(|| self.engine.renew_by_key(&name, deadline, now), Ok);
+            (until, handle) = renewed.expect("I3: ended early");
         }
         let inside = self.inside[key].swap(0, Ordering::SeqCst);
         assert_eq!(inside, granted.token, "I1: somebody else came in");
         let released = match next(random) % 2 {
-            0 => self.engine.release(handle, &name),
+            0 => self.engine.release(handle, until, name.key, name.token),
             _ => self.engine.release_by_key(&name, self.engine.time.now()),
         };
         assert_eq!(released, Ok(()), "I3: ended early");
@@ -113,11 +126,11 @@ impl World {
                 );
                 self.highest[key].fetch_max(granted.token, Ordering::SeqCst);
             }
-            Err(Denied::Held { .. }) if next(random).is_multiple_of(4) => {
+            Err(AcquireError::Held { .. }) if next(random).is_multiple_of(4) => {
                 let now = self.engine.time.now();
                 let _ = self.engine.revoke(Key::from_raw(key as u128), now);
             }
-            Err(Denied::Held { .. }) => {}
+            Err(AcquireError::Held { .. }) => {}
             Err(other) => panic!("{other:?}"),
         }
     }
@@ -133,8 +146,10 @@ impl World {
             .collect();
         assert_eq!(held.len(), count, "a key of this thread alone was held");
         for (key, granted) in held {
-            let name = self.name(key, &granted);
-            let released = self.engine.release(granted.handle, &name);
+            let key = Key::from_raw(key as u128);
+            let released =
+                self.engine
+                    .release(granted.handle, granted.deadline, key, granted.token);
             assert_eq!(released, Ok(()), "I3");
         }
     }

@@ -73,15 +73,24 @@ impl<L: Layout> BucketWord<L> {
         self.0 & ((1 << (L::CELL_BITS + FLAG_BITS)) - 1) == NORMAL
     }
 
-    /// Normal, and that cell is the first.
-    #[inline]
-    pub(crate) fn is_normal_at(self, cell: u32) -> bool {
-        self.0 & ((1 << (L::CELL_BITS + FLAG_BITS)) - 1) == u64::from(cell) << FLAG_BITS | NORMAL
-    }
-
     #[inline]
     pub(crate) fn with_flag(self, flag: u64) -> Self {
         Self::new(self.version(), self.cell(), flag)
+    }
+
+    /// The next version, with one cell in what was an empty bucket.
+    #[inline]
+    pub(crate) fn granted(self, cell: u32) -> Self {
+        debug_assert!(self.is_empty());
+        let next = (1 << (L::CELL_BITS + FLAG_BITS)) | u64::from(cell) << FLAG_BITS;
+        Self::from_raw(self.0 + next)
+    }
+
+    /// The same version, with one cell in an empty bucket.
+    #[inline]
+    pub(crate) fn with_first(self, cell: u32) -> Self {
+        debug_assert!(self.is_empty());
+        Self::from_raw(self.0 | u64::from(cell) << FLAG_BITS)
     }
 
     #[inline]

@@ -56,6 +56,21 @@ impl<L: Layout> State<L> {
     }
 
     #[inline]
+    pub(crate) fn from_raw(raw: u64) -> Self {
+        Self(raw, PhantomData)
+    }
+
+    /// Held, in the life after this one.
+    #[inline]
+    pub(crate) fn next_life(self, stamp: &Stamp) -> Self {
+        let life_shift = L::DEADLINE_BITS + DEADLINE_SHIFT;
+        // A life after the last is the first: the sum wraps, and only the life's bits take part.
+        let life = (self.0 >> life_shift).wrapping_add(1) << (u64::BITS - L::LIFE_BITS)
+            >> (u64::BITS - L::LIFE_BITS - life_shift);
+        Self(life | stamp.state, PhantomData)
+    }
+
+    #[inline]
     pub(crate) fn life(self) -> u64 {
         self.0 >> (L::DEADLINE_BITS + DEADLINE_SHIFT)
     }
@@ -135,8 +150,35 @@ impl Link {
     }
 }
 
+/// A deadline as a new cell has it. Grants of one TTL within one tick share it.
+///
+/// The era is the deadline's own, so that any deadline fits, and one a whole era later still fits at
+/// a renewal. (A renewal never shortens.)
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamp {
+    /// In ticks.
+    pub(crate) deadline: u64,
+    /// A [`Link`] with no cell behind.
+    link: u64,
+    /// A [`State`] of life 0.
+    state: u64,
+}
+
+impl Stamp {
+    #[inline]
+    pub(crate) fn new<L: Layout>(deadline: u64) -> Self {
+        let era = deadline >> L::ERA_SHIFT;
+        let offset = deadline - (era << L::ERA_SHIFT);
+        Self {
+            deadline,
+            link: era << 32,
+            state: State::<L>::new(0, offset, HELD).0,
+        }
+    }
+}
+
 /// What a grant writes into its private cell, and a copy takes over.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) key: Key,
     pub(crate) token: u64,
@@ -208,30 +250,36 @@ impl<'a> Cell<'a> {
         self.link().era()
     }
 
-    /// Fills a private cell with a lease and starts its next life, which it returns.
-    ///
-    /// The era is the deadline's own, so that any deadline fits, and one a whole era later still
-    /// fits at a renewal. (A renewal never shortens.)
-    #[inline]
-    pub(crate) fn prepare<L: Layout>(self, contents: &Contents, next: u32) -> u64 {
-        let raw = contents.key.as_raw();
+    /// Fills a private cell with a lease and starts its next life, whose state it returns.
+    pub(crate) fn prepare<L: Layout>(self, contents: &Contents, next: u32) -> State<L> {
+        let stamp = Stamp::new::<L>(contents.deadline);
+        self.fill(contents.key, contents.owner, &stamp, next);
+        self.start(contents.token, &stamp)
+    }
+
+    /// The first half of [`prepare`](Self::prepare): what does not depend on the bucket.
+    #[inline(always)]
+    pub(crate) fn fill(self, key: Key, owner: u64, stamp: &Stamp, next: u32) {
+        let raw = key.as_raw();
         self.0[KEY_LOW].store(raw as u64, Ordering::Release);
         self.0[KEY_HIGH].store((raw >> 64) as u64, Ordering::Release);
-        self.0[TOKEN].store(contents.token, Ordering::Release);
-        self.0[OWNER].store(contents.owner, Ordering::Release);
-        let era = contents.deadline >> L::ERA_SHIFT;
-        self.0[LINK].store(era << 32 | u64::from(next), Ordering::Release);
-        let life = self.state::<L>().life() + 1;
-        let offset = contents.deadline - (era << L::ERA_SHIFT);
-        let state = State::<L>::new(life, offset, HELD);
+        self.0[OWNER].store(owner, Ordering::Release);
+        self.0[LINK].store(stamp.link | u64::from(next), Ordering::Release);
+    }
+
+    /// The second half: from here on the wheel may take the cell for a lease.
+    #[inline(always)]
+    pub(crate) fn start<L: Layout>(self, token: u64, stamp: &Stamp) -> State<L> {
+        self.0[TOKEN].store(token, Ordering::Release);
+        let state = self.state::<L>().next_life(stamp);
         self.set_state(state);
-        state.life()
+        state
     }
 
     /// Whether the cell, in that state, is the grant that the handle and the name mean.
     #[inline]
     pub(crate) fn is_named<L: Layout>(self, state: State<L>, handle: Handle, name: &Name) -> bool {
-        state.life() == handle.life()
+        state.life() == handle.state::<L>().life()
             && state.is_held()
             && self.token() == name.token
             && self.key() == name.key

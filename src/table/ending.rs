@@ -4,7 +4,7 @@
 //! bucket, or the killer whose CAS did, or whoever turned `KILLED_*` into `DEAD` in any other place.
 
 use super::bucket::{DONE, NORMAL, UNINIT};
-use super::cell::{DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State};
+use super::cell::{Cell, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State};
 use super::layout::Layout;
 use super::local::Local;
 use super::lookup::{Found, NotFound};
@@ -30,32 +30,57 @@ pub(crate) enum Look {
 }
 
 impl<L: Layout> Table<L> {
-    /// Rule 2 where it is simple: the cell is alone in its bucket, and there is no race. False
-    /// otherwise, and nothing has happened.
+    /// Rule 2 where it is simple: the bucket is as the grant left it, with nothing behind the cell.
+    /// False otherwise, and nothing has happened. The caller has seen that the deadline is not over.
     ///
-    /// Key, token and life are all compared: two leases of one bucket may have the same token, if
-    /// shrinking has brought them together.
+    /// The bucket is not read before it is changed: the word that the grant has published follows from
+    /// token and cell, and no other word is replaced. That word is in this place in no other array: a
+    /// newer one's tokens start above those of the buckets that it was copied from, which in an older
+    /// one are not `NORMAL`. And no word comes back in its own array. So it stands for what a look at
+    /// key, token and life would tell. The state is read first: a lease that somebody is ending already
+    /// is left to the long way. If it is killed after that, the CAS on the bucket decides, as ever.
     #[inline(always)]
-    pub(crate) fn release_fast(&self, local: &mut Local, handle: Handle, name: &Name) -> bool {
+    pub(crate) fn release_fast(&self, local: &mut Local, handle: Handle, token: u64) -> bool {
         let cell = self.cell(handle.cell());
-        let bucket = local.array.bucket(name.hash);
-        // In this order; see `table`.
-        let word = bucket.load_in_order::<L>();
-        let state = cell.state_in_order::<L>();
-        let link = cell.link();
-        let plain = word.is_normal_at(handle.cell())
-            && cell.is_named(state, handle, name)
-            && link.next() == 0
-            && state.deadline(link.era()) > local.now
-            && !local.free.is_full();
-        if plain && bucket.change(word, word.with_cell(0)) {
-            // As in `retire`.
-            cell.set_state(state.with_tag(DEAD));
-            local.counters.add_lease(-1);
-            local.free.push(handle.cell());
-            return true;
+        cell.next() == 0 && Self::release_to(local, handle, token, cell, 0)
+    }
+
+    /// The same with a lease behind the cell: the word of the grant vouches for the whole chain.
+    pub(crate) fn release_beside(&self, local: &mut Local, handle: Handle, token: u64) -> bool {
+        let cell = self.cell(handle.cell());
+        let next = cell.next();
+        next != 0
+            && self.cell(next).state::<L>().is_lease()
+            && Self::release_to(local, handle, token, cell, next)
+    }
+
+    #[inline(always)]
+    fn release_to(
+        local: &mut Local,
+        handle: Handle,
+        token: u64,
+        cell: Cell<'_>,
+        next: u32,
+    ) -> bool {
+        let array = &*local.array;
+        let version = token.wrapping_sub(array.base);
+        let state = cell.state::<L>();
+        let plain =
+            version <= array.version_limit && state == handle.state() && !local.free.is_full();
+        if !plain {
+            return false;
         }
-        false
+        let empty = BucketWord::<L>::new(version, 0, NORMAL);
+        let granted = empty.with_first(handle.cell());
+        let bucket = array.bucket(handle.hash());
+        if !bucket.change(granted, empty.with_first(next)) {
+            return false;
+        }
+        // As in `retire`.
+        cell.set_state(state.with_tag(DEAD));
+        local.counters.add_lease(-1);
+        local.free.push_checked(handle.cell());
+        true
     }
 
     /// Rule 2: release through a handle; two CASes for a pair with the grant, if uncontended.

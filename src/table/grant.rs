@@ -1,7 +1,7 @@
 //! Rule 1: a grant.
 
 use super::bucket::NORMAL;
-use super::cell::{Cell, Contents, DEAD, KILLED_EXPIRED, State};
+use super::cell::{Cell, Contents, DEAD, KILLED_EXPIRED, Stamp, State};
 use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, MAX_TOKEN, Table, WALK_CHECK};
@@ -10,6 +10,9 @@ use crate::sync::Ordering;
 
 /// Dead cells behind a live one that a bucket may keep over and above one for each live one.
 const DEAD_ALLOWED: usize = 4;
+
+/// Leases in a bucket that a grant looks through without being ready for all that may be there.
+const FEW: usize = 4;
 
 /// What a grant is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +49,7 @@ pub(crate) struct Granted {
 
 impl Granted {
     /// After the publishing CAS.
-    #[inline]
+    #[inline(always)]
     fn new(cell: Cell<'_>, handle: Handle, token: u64) -> Self {
         Self {
             handle,
@@ -59,15 +62,18 @@ impl Granted {
 /// Why there was no grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    Held {
-        owner: u64,
-        token: u64,
-        deadline: u64,
-    },
+    Held(Contents),
     NoCell,
-    NoToken {
-        wanted: u64,
-    },
+    NoToken { wanted: u64 },
+}
+
+/// What [`Table::grant_beside`] came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beside {
+    Held(Contents),
+    Granted(Granted),
+    /// It is not so simple; nothing has happened.
+    Neither,
 }
 
 /// What a walk of the chain found.
@@ -86,9 +92,17 @@ impl<L: Layout> Table<L> {
     /// Rule 1 where it is simple: a cell at hand, an empty bucket, no race. `None` otherwise, and
     /// nothing has happened.
     #[inline(always)]
-    pub(crate) fn grant_fast(&self, local: &mut Local, ask: &Ask) -> Option<Granted> {
-        // Taken before the bucket is loaded.
+    pub(crate) fn grant_fast(
+        &self,
+        local: &mut Local,
+        ask: &Ask,
+        stamp: &Stamp,
+    ) -> Option<Granted> {
+        // Taken before the bucket is loaded; and filled in, so that these stores are not waited for
+        // by the CAS.
         let new = local.free.peek()?;
+        let cell = self.cell(new);
+        cell.fill(ask.key, ask.owner, stamp, 0);
         let array = &*local.array;
         let bucket = array.bucket(ask.hash);
         let word = bucket.load::<L>();
@@ -97,37 +111,71 @@ impl<L: Layout> Table<L> {
         if !word.is_empty() || version > array.version_limit || token < ask.at_least {
             return None;
         }
-        let cell = self.cell(new);
-        let life = cell.prepare::<L>(&ask.contents(token), 0);
-        if !bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
+        let state = cell.start::<L>(token, stamp);
+        if !bucket.change(word, word.granted(new)) {
             self.unfill(new);
             return None;
         }
         local.free.drop_peeked();
         local.counters.add_lease(1);
-        Some(Granted::new(cell, Handle::new(new, life), token))
+        Some(Granted::new(cell, Handle::new(ask.hash, new, state), token))
     }
 
-    /// The refusal where it is simple: the bucket's first cell is a live lease of the key.
-    #[inline]
-    pub(crate) fn refuse_fast(&self, local: &Local, ask: &Ask) -> Option<Refused> {
-        let bucket = local.array.bucket(ask.hash);
+    /// The same where the bucket holds a few leases and nothing else: refuses if one of them is the
+    /// key's and its deadline `is_live`, and grants beside them if none is the key's.
+    #[inline(always)]
+    pub(crate) fn grant_beside(
+        &self,
+        local: &mut Local,
+        ask: &Ask,
+        stamp: &Stamp,
+        is_live: impl Fn(u64) -> bool,
+    ) -> Beside {
+        let Some(new) = local.free.peek() else {
+            return Beside::Neither;
+        };
+        let array = &*local.array;
+        let bucket = array.bucket(ask.hash);
         let word = bucket.load::<L>();
-        if !word.is_normal() || word.cell() == 0 {
-            return None;
+        let mut at = word.cell();
+        for _ in 0..FEW {
+            if at == 0 || !word.is_normal() {
+                break;
+            }
+            let cell = self.cell(at);
+            let state = cell.state::<L>();
+            if !state.is_held() {
+                return Beside::Neither;
+            }
+            if cell.key() == ask.key {
+                let held = cell.contents(state);
+                let stands = bucket.load_in_order::<L>() == word && is_live(held.deadline);
+                return if stands {
+                    Beside::Held(held)
+                } else {
+                    Beside::Neither
+                };
+            }
+            at = cell.next();
         }
-        let cell = self.cell(word.cell());
-        let state = cell.state::<L>();
-        let held = cell.contents(state);
-        let refused = state.is_held()
-            && held.key == ask.key
-            && held.deadline > local.now
-            && bucket.load_in_order::<L>() == word;
-        refused.then_some(Refused::Held {
-            owner: held.owner,
-            token: held.token,
-            deadline: held.deadline,
-        })
+        let version = word.version() + 1;
+        let token = array.base + version;
+        let simple =
+            at == 0 && word.is_normal() && version <= array.version_limit && token >= ask.at_least;
+        if !simple {
+            return Beside::Neither;
+        }
+        let cell = self.cell(new);
+        cell.fill(ask.key, ask.owner, stamp, word.cell());
+        let state = cell.start::<L>(token, stamp);
+        if !bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
+            self.unfill(new);
+            return Beside::Neither;
+        }
+        local.free.drop_peeked();
+        local.counters.add_lease(1);
+        let handle = Handle::new(ask.hash, new, state);
+        Beside::Granted(Granted::new(cell, handle, token))
     }
 
     /// Grants the lease if nobody holds the key at `local.now`: the whole of rule 1.
@@ -157,11 +205,7 @@ impl<L: Layout> Table<L> {
                 }
                 Walk::Held(held) => {
                     self.unprepare(local, new);
-                    return Err(Refused::Held {
-                        owner: held.owner,
-                        token: held.token,
-                        deadline: held.deadline,
-                    });
+                    return Err(Refused::Held(held));
                 }
             };
             let version = (word.version() + 1).max(ask.at_least.saturating_sub(local.array.base));
@@ -179,10 +223,11 @@ impl<L: Layout> Table<L> {
             }
             let token = local.array.base + version;
             let cell = self.cell(new);
-            let life = cell.prepare::<L>(&ask.contents(token), keep);
+            let state = cell.prepare::<L>(&ask.contents(token), keep);
             if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
                 local.counters.add_lease(1);
-                let granted = Granted::new(cell, Handle::new(new, life), token);
+                let handle = Handle::new(ask.hash, new, state);
+                let granted = Granted::new(cell, handle, token);
                 if first != keep {
                     self.free_skipped(local, first, keep);
                 }

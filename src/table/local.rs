@@ -3,56 +3,80 @@
 //! Nothing here is shared except the counters, which only their thread writes. A `Local` starts at a
 //! line of its own: free lists of two threads on one line cost a third of a pair.
 
+use std::time::Duration;
+
 use super::array::Array;
 use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
-use crate::timeline::Converted;
+
+use super::cell::Stamp;
 
 /// Free cells that a thread keeps at most.
 pub(crate) const KEPT: usize = 64;
 /// Cells that travel between a thread and the table at once.
 pub(crate) const BATCH: usize = 32;
+const _: () = assert!(KEPT < u8::MAX as usize);
 
-/// A small stack of free cells.
+/// A small stack of free cells. It has a place for every `u8`, which spares the checks of bounds, and
+/// uses the lowest of them.
 #[derive(Debug)]
 pub(crate) struct FreeCells {
-    len: usize,
-    cells: [u32; KEPT],
+    /// The top; cells are at 1 and above.
+    top: u8,
+    cells: [u32; 256],
 }
 
 impl FreeCells {
+    const fn new() -> Self {
+        Self {
+            top: 0,
+            cells: [0; 256],
+        }
+    }
+
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u32> {
-        self.len = self.len.checked_sub(1)?;
-        Some(self.cells[self.len & (KEPT - 1)])
+        let cell = self.peek()?;
+        self.drop_peeked();
+        Some(cell)
     }
 
     /// The cell that [`pop`](Self::pop) would take.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn peek(&self) -> Option<u32> {
-        let top = self.len.checked_sub(1)?;
-        Some(self.cells[top & (KEPT - 1)])
+        // At 0 is the null cell.
+        let cell = self.cells[usize::from(self.top)];
+        (cell != 0).then_some(cell)
     }
 
     /// Takes the cell that was peeked.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drop_peeked(&mut self) {
-        self.len -= 1;
+        debug_assert_ne!(self.top, 0);
+        self.top = self.top.wrapping_sub(1);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.len >= KEPT
+        usize::from(self.top) >= KEPT
     }
 
     /// False if the stack is full: spill first.
     #[inline]
     pub(crate) fn push(&mut self, cell: u32) -> bool {
-        let room = self.len < KEPT;
+        let room = !self.is_full();
         if room {
-            self.cells[self.len] = cell;
-            self.len += 1;
+            self.push_checked(cell);
         }
         room
+    }
+
+    /// To a stack that was seen not to be full.
+    #[inline(always)]
+    pub(crate) fn push_checked(&mut self, cell: u32) {
+        debug_assert!(!self.is_full() && cell != 0);
+        let top = self.top.wrapping_add(1);
+        self.cells[usize::from(top)] = cell;
+        self.top = top;
     }
 
     pub(crate) fn extend(&mut self, cells: impl Iterator<Item = u32>) {
@@ -64,10 +88,11 @@ impl FreeCells {
 
     /// The oldest cells, at most a batch: the youngest are warm.
     pub(crate) fn take_oldest(&mut self, into: &mut [u32; BATCH]) -> usize {
-        let count = self.len.min(BATCH);
-        into[..count].copy_from_slice(&self.cells[..count]);
-        self.cells.copy_within(count..self.len, 0);
-        self.len -= count;
+        let top = usize::from(self.top);
+        let count = top.min(BATCH);
+        into[..count].copy_from_slice(&self.cells[1..=count]);
+        self.cells.copy_within(1 + count..=top, 1);
+        self.top = (top - count) as u8;
         count
     }
 }
@@ -104,6 +129,43 @@ impl Counters {
     }
 }
 
+/// A thread's last conversion of a TTL to a deadline: within a tick of a coarse clock it repeats.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastStamp {
+    now: u64,
+    ttl_secs: u64,
+    ttl_nanos: u32,
+    pub(crate) stamp: Stamp,
+}
+
+impl Default for LastStamp {
+    fn default() -> Self {
+        Self {
+            now: 0,
+            ttl_secs: 0,
+            // No TTL has as many.
+            ttl_nanos: u32::MAX,
+            stamp: Stamp::default(),
+        }
+    }
+}
+
+impl LastStamp {
+    pub(crate) fn new(now: u64, ttl: Duration, stamp: Stamp) -> Self {
+        Self {
+            now,
+            ttl_secs: ttl.as_secs(),
+            ttl_nanos: ttl.subsec_nanos(),
+            stamp,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_of(&self, now: u64, ttl: Duration) -> bool {
+        self.now == now && self.ttl_secs == ttl.as_secs() && self.ttl_nanos == ttl.subsec_nanos()
+    }
+}
+
 /// A cell published by a copy, to be registered in the wheel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moved {
@@ -119,8 +181,7 @@ pub(crate) struct Local {
     /// The newest array this thread has met; a later one may exist.
     pub(crate) array: Arc<Array>,
     pub(crate) counters: Arc<Counters>,
-    /// The thread's last conversions of time.
-    pub(crate) converted: Converted,
+    pub(crate) last: LastStamp,
     /// The clock's tick, as read at the start of the operation under way.
     pub(crate) now: u64,
     /// Copies that this operation published and the wheel has yet to hear of.
@@ -142,13 +203,10 @@ impl Local {
 
     pub(crate) fn new(array: Arc<Array>, counters: Arc<Counters>) -> Self {
         Self {
-            free: FreeCells {
-                len: 0,
-                cells: [0; KEPT],
-            },
+            free: FreeCells::new(),
             array,
             counters,
-            converted: Converted::default(),
+            last: LastStamp::default(),
             now: 0,
             moved: Vec::new(),
             accounted: 0,

@@ -13,6 +13,7 @@ use crate::Key;
 /// Its deadline may have passed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<L: Layout> {
+    hash: u64,
     pub(crate) cell: u32,
     pub(crate) state: State<L>,
     pub(crate) contents: Contents,
@@ -28,7 +29,7 @@ pub(crate) struct NotFound {
 
 impl<L: Layout> Found<L> {
     pub(crate) fn handle(&self) -> Handle {
-        Handle::new(self.cell, self.state.life())
+        Handle::new(self.hash, self.cell, self.state)
     }
 
     pub(crate) fn gone(&self) -> NotFound {
@@ -81,6 +82,7 @@ impl<L: Layout> Table<L> {
                         continue 'again;
                     }
                     return Ok(Found {
+                        hash,
                         cell: at,
                         state,
                         contents,

@@ -1,11 +1,12 @@
 //! Rule 3: a renewal.
 
-use super::cell::KILLED_EXPIRED;
+use super::cell::{Cell, KILLED_EXPIRED, State};
 use super::ending::Ended;
 use super::layout::Layout;
 use super::local::Local;
 use super::lookup::Found;
 use super::{Handle, Name, Table};
+use crate::Key;
 
 /// What a renewal was refused for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) enum Unrenewed {
 pub(crate) trait Wanted {
     /// Whether a lease with that deadline is live now, and lasts long enough.
     fn is_met_by(&self, deadline: u64) -> bool;
+    /// The deadline in ticks, if a lease with that other one is live now and ends before.
+    fn later_than(&self, deadline: u64) -> Option<u64>;
     /// Now and the deadline, in ticks.
     fn ticks(&self) -> (u64, u64);
 }
@@ -26,6 +29,10 @@ pub(crate) trait Wanted {
 impl Wanted for (u64, u64) {
     fn is_met_by(&self, deadline: u64) -> bool {
         deadline > self.0 && deadline >= self.1
+    }
+
+    fn later_than(&self, deadline: u64) -> Option<u64> {
+        (deadline > self.0 && deadline < self.1).then_some(self.1)
     }
 
     fn ticks(&self) -> (u64, u64) {
@@ -46,7 +53,7 @@ impl<L: Layout> Table<L> {
         handle: Handle,
         name: &Name,
         wanted: &impl Wanted,
-    ) -> Option<u64> {
+    ) -> Option<(u64, Handle)> {
         let cell = self.cell(handle.cell());
         loop {
             let state = cell.state::<L>();
@@ -55,8 +62,12 @@ impl<L: Layout> Table<L> {
             }
             let era = cell.era();
             let old = state.deadline(era);
+            let seen = |state: State<L>| Handle {
+                state: state.0,
+                ..handle
+            };
             if cell.state::<L>() == state && wanted.is_met_by(old) {
-                return Some(old);
+                return Some((old, seen(state)));
             }
             let (now, deadline) = wanted.ticks();
             let renewed = state.with_deadline(era, deadline.max(old))?;
@@ -64,7 +75,7 @@ impl<L: Layout> Table<L> {
                 return None;
             }
             if cell.change(state, renewed) {
-                return Some(deadline.max(old));
+                return Some((deadline.max(old), seen(renewed)));
             }
         }
     }
@@ -79,7 +90,7 @@ impl<L: Layout> Table<L> {
         deadline: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
         match self.renew_fast(handle, name, &(local.now, deadline)) {
-            Some(deadline) => Ok((deadline, handle)),
+            Some(renewed) => Ok(renewed),
             None => self.renew_by_key(local, name, deadline),
         }
     }
@@ -111,7 +122,11 @@ impl<L: Layout> Table<L> {
             match found.state.with_deadline(cell.era(), deadline.max(old)) {
                 Some(renewed) if found.state.is_held() => {
                     if cell.change(found.state, renewed) {
-                        return Ok((deadline.max(old), found.handle()));
+                        let handle = Handle {
+                            state: renewed.0,
+                            ..found.handle()
+                        };
+                        return Ok((deadline.max(old), handle));
                     }
                 }
                 Some(_) => {}
@@ -123,15 +138,59 @@ impl<L: Layout> Table<L> {
         }
     }
 
+    /// Whether the lease is in the very state that the handle saw it in.
+    ///
+    /// Then it is that lease and not a later one in the same state, since token and key agree too.
+    #[inline(always)]
+    pub(crate) fn is_as_seen(&self, handle: Handle, key: Key, token: u64) -> bool {
+        self.as_seen(handle, key, token).is_some()
+    }
+
+    /// The lease's cell, in that case.
+    #[inline(always)]
+    fn as_seen(&self, handle: Handle, key: Key, token: u64) -> Option<Cell<'_>> {
+        let cell = self.cell(handle.cell());
+        let same =
+            cell.state::<L>() == handle.state() && cell.token() == token && cell.key() == key;
+        same.then_some(cell)
+    }
+
+    /// Renews a lease that is live and in the very state that the handle saw it in, to a later
+    /// deadline. `None` if it is not so simple, and nothing has happened.
+    #[inline(always)]
+    pub(crate) fn renew_as_seen(
+        &self,
+        handle: Handle,
+        key: Key,
+        token: u64,
+        wanted: &impl Wanted,
+    ) -> Option<(u64, Handle)> {
+        let cell = self.as_seen(handle, key, token)?;
+        let (era, state) = (cell.era(), handle.state::<L>());
+        let deadline = wanted.later_than(state.deadline(era))?;
+        let renewed = state.with_deadline(era, deadline)?;
+        cell.change(state, renewed).then_some((
+            deadline,
+            Handle {
+                state: renewed.0,
+                ..handle
+            },
+        ))
+    }
+
     /// Whether the handle's lease stands where the handle points: `None` if that can't be told
     /// without a look-up by key.
     #[inline]
-    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<u64> {
+    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<(u64, Handle)> {
         let cell = self.cell(handle.cell());
         let state = cell.state::<L>();
         let named = cell.is_named(state, handle, name);
         let deadline = state.deadline(cell.era());
-        (named && cell.state::<L>() == state).then_some(deadline)
+        let seen = Handle {
+            state: state.0,
+            ..handle
+        };
+        (named && cell.state::<L>() == state).then_some((deadline, seen))
     }
 
     /// The lease that `name` names, live at `local.now`.

@@ -1,11 +1,13 @@
 //! The slab: cells at addresses that never change, in chunks that double.
 //!
-//! Chunk `k` holds `FIRST_CHUNK << k` cells, so the chunk of a cell follows from the position of its
-//! index's highest bit, and 25 bits of index need 17 chunks. Memory comes zeroed from the allocator,
-//! which for a large block means pages that the system has not made yet: a chunk costs what has been
-//! used of it. A cell starts at a cache line because the chunk is cut there, not because the
-//! allocator was asked to align: asking would make it write the zeros.
+//! Chunk `k` holds `FIRST << k` cells, so the chunk of a cell follows from the position of its index's
+//! highest bit, and 25 bits of index need 16 chunks. Memory comes zeroed from the allocator, which for
+//! a large block means pages that the system has not made yet: a chunk costs what has been used of
+//! it. A cell starts at a cache line because the chunk is cut there, not because the allocator was
+//! asked to align: asking would make it write the zeros. Only for the first chunk it is asked: that is
+//! small, and most programs need no other.
 
+use std::array;
 use std::sync::OnceLock;
 
 use super::cell::{CELL_WORDS, Cell};
@@ -14,6 +16,17 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, zeroed_words};
 
 const CACHE_LINE: usize = 64;
 const MAX_CHUNKS: usize = 32;
+
+/// Cells in the first chunk, a power of two.
+#[cfg(not(tenure_loom))]
+const FIRST: usize = 1 << 10;
+#[cfg(tenure_loom)]
+const FIRST: usize = 8;
+
+/// One cell of the first chunk.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line([AtomicU64; CELL_WORDS]);
 
 #[derive(Debug)]
 struct Chunk {
@@ -25,9 +38,8 @@ struct Chunk {
 /// All cells of a table.
 #[derive(Debug)]
 pub(crate) struct Slab<L: Layout> {
-    /// Chunk 0, which most programs never outgrow: its cells are found without any arithmetic.
-    first: Chunk,
-    /// The others; place 0 stays empty.
+    first: Box<[Line; FIRST]>,
+    /// The chunks from 1; place 0 stays empty.
     chunks: [OnceLock<Chunk>; MAX_CHUNKS],
     /// The next index never used. Index 0 is the null.
     fresh: AtomicU32,
@@ -42,18 +54,24 @@ impl Chunk {
         Some(Self { words, skew })
     }
 
-    #[inline(always)]
     fn cell(&self, offset: usize) -> Cell<'_> {
         let words = &self.words[self.skew + offset * CELL_WORDS..];
         Cell(words.first_chunk().expect("a chunk ends with a whole cell"))
     }
 }
 
+fn first_chunk() -> Option<Box<[Line; FIRST]>> {
+    let mut lines = vec![];
+    lines.try_reserve_exact(FIRST).ok()?;
+    lines.resize_with(FIRST, || Line(array::from_fn(|_| AtomicU64::new(0))));
+    lines.into_boxed_slice().try_into().ok()
+}
+
 impl<L: Layout> Slab<L> {
     /// `None` if the memory can't be had.
     pub(crate) fn new() -> Option<Self> {
         Some(Self {
-            first: Chunk::new(L::FIRST_CHUNK as usize)?,
+            first: first_chunk()?,
             chunks: [const { OnceLock::new() }; MAX_CHUNKS],
             fresh: AtomicU32::new(1),
             layout: std::marker::PhantomData,
@@ -63,22 +81,21 @@ impl<L: Layout> Slab<L> {
     /// The chunk of a cell and the cell's place in it.
     #[inline]
     fn place(index: u32) -> (usize, usize) {
-        let shifted = index + L::FIRST_CHUNK;
-        let level = shifted.ilog2() - L::FIRST_CHUNK.ilog2();
-        (
-            level as usize,
-            (shifted - (L::FIRST_CHUNK << level)) as usize,
-        )
+        let shifted = index as usize + FIRST;
+        let level = (shifted.ilog2() - FIRST.ilog2()) as usize;
+        (level, shifted - (FIRST << level))
     }
 
     #[inline(always)]
     pub(crate) fn cell(&self, index: u32) -> Cell<'_> {
-        if index < L::FIRST_CHUNK {
-            return self.first.cell(index as usize);
+        match self.first.get(index as usize) {
+            Some(line) => Cell(&line.0),
+            None => self.cell_beyond(index),
         }
-        self.cell_beyond(index)
     }
 
+    /// Out of line, and off the way of programs with few leases.
+    #[cold]
     #[inline(never)]
     fn cell_beyond(&self, index: u32) -> Cell<'_> {
         let (level, offset) = Self::place(index);
@@ -113,7 +130,7 @@ impl<L: Layout> Slab<L> {
         let (last, _) = Self::place(index);
         (last.saturating_sub(1)..=last).all(|level| {
             level == 0 || self.chunks[level].get().is_some() || {
-                let chunk = Chunk::new((L::FIRST_CHUNK as usize) << level);
+                let chunk = Chunk::new(FIRST << level);
                 // Whoever comes second drops its untouched chunk.
                 chunk.is_some_and(|chunk| {
                     let _ = self.chunks[level].set(chunk);

@@ -336,6 +336,32 @@ fn a_table_without_cells_still_says_who_holds_the_key() {
     ));
 }
 
+/// The word of a grant means something in its own array only; the long way finds the lease in any.
+#[test]
+fn a_release_by_the_word_of_the_grant_fails_in_every_other_array() {
+    for buckets in [1, 2, 4] {
+        let mut bench = Bench::new(2);
+        let mut late = bench.table.local(Arc::new(Counters::default()));
+        let (old, held) = (bench.grant(1, 10), bench.grant(2, 10));
+        assert!(bench.table.resize(&bench.table.newest(), buckets));
+        bench.table.help_resize(&mut bench.local, 64);
+        bench.local.array = bench.table.newest();
+        let new = bench.grant(3, 10);
+        let fast = |local: &mut Local, granted: &Granted| {
+            bench
+                .table
+                .release_fast(local, granted.handle, granted.token)
+        };
+        assert!(!fast(&mut bench.local, &old), "moved on, to {buckets}");
+        assert!(!fast(&mut late, &old), "its bucket is done");
+        assert!(!fast(&mut late, &new), "granted after that array");
+        assert!(fast(&mut bench.local, &new) || bench.release(3, new).is_ok());
+        for (key, granted) in [(1, old), (2, held)] {
+            assert_eq!(bench.release(key, granted), Ok(()), "to {buckets}");
+        }
+    }
+}
+
 /// Shrinking brings together leases of different keys with the same token; then a copy may stand in
 /// the cell that an old handle of the other key points to.
 #[test]
@@ -367,7 +393,7 @@ fn a_late_release_spares_another_keys_lease_with_the_same_token() {
     assert_eq!(found.cell, late.handle.cell(), "the cell is used again");
     let released = bench
         .table
-        .release_fast(&mut bench.local, late.handle, &late_name);
+        .release_fast(&mut bench.local, late.handle, late.token);
     assert!(!released, "I6");
     assert!(
         bench.table.validate(&mut bench.local, &other_name).is_ok(),

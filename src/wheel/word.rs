@@ -46,6 +46,13 @@ impl Word {
         self.0 >> TICK_SHIFT != 0
     }
 
+    /// Whether the cell is linked at that tick or before it.
+    #[inline(always)]
+    pub(super) fn is_linked_by(self, tick: u64) -> bool {
+        // An unlinked word wraps to the maximum.
+        (self.0 >> TICK_SHIFT).wrapping_sub(1) <= tick
+    }
+
     pub(super) fn is_queued(self) -> bool {
         self.0 & QUEUED != 0
     }

@@ -90,6 +90,30 @@ fn the_lease_behind_a_release_and_an_expiry_stays() {
     });
 }
 
+/// Release against a revocation: who was told that the lease is gone does not hear that he has given it
+/// back (I4).
+///
+/// Fails if `release_fast` does not look at the state.
+#[test]
+fn no_release_succeeds_after_the_lease_was_seen_to_be_gone() {
+    model(4, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| {
+            let gone = b.validate(&held).is_err();
+            (gone, b.release(&held))
+        });
+        let revoked = a.revoke(1).is_ok();
+        let ((gone, released), mut b) = other.join().unwrap();
+        assert!(!gone || released == Err(Ended::Expired), "{released:?}");
+        assert!(released.is_ok() || revoked);
+        let totals = settle(&mut [&mut a, &mut b]);
+        assert_eq!(totals.leases, 0);
+        assert!(totals.revoked <= 1);
+    });
+}
+
 /// Release of a first cell against a push on top of it: the released one is gone, the pushed one
 /// stays (I6).
 ///

@@ -17,11 +17,12 @@ fn of_two_grants_of_one_key_one_is_refused() {
             (Ok(won), Err(lost)) | (Err(lost), Ok(won)) => (won, lost),
             both => panic!("{both:?}"),
         };
-        let held = Refused::Held {
+        let held = Refused::Held(Contents {
+            key: Key::from_raw(1),
             owner: 1,
             token: won.token,
             deadline: 10,
-        };
+        });
         assert_eq!(lost, held);
         assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
     });
@@ -49,7 +50,7 @@ fn two_keys_of_one_bucket_are_both_granted() {
 /// A refusal names one grant that stood: owner, token and deadline are of one life, although the cell
 /// is given to another key meanwhile.
 ///
-/// Fails if `Held` is said without another look at the bucket, by `grant` or by `refuse_fast`.
+/// Fails if `Held` is said without another look at the bucket, by `grant` or by `grant_beside`.
 #[test]
 fn a_refusal_tells_of_one_grant() {
     model(3, |path| {
@@ -66,11 +67,12 @@ fn a_refusal_tells_of_one_grant() {
         );
         let (asked, mut b) = other.join().unwrap();
         if let Err(refused) = asked {
-            let before = Refused::Held {
+            let before = Refused::Held(Contents {
+                key: Key::from_raw(1),
                 owner: 1,
                 token: held.token,
                 deadline: 10,
-            };
+            });
             assert_eq!(refused, before);
         }
         let leases = 1 + i64::from(asked.is_ok());

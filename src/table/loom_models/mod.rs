@@ -58,6 +58,8 @@ struct Lease {
     raw: u128,
     handle: Handle,
     token: u64,
+    /// The last deadline that the holder was told.
+    deadline: u64,
 }
 
 /// One thread of a model, with its clock.
@@ -119,13 +121,18 @@ impl Hand {
             raw,
             handle: granted.handle,
             token: granted.token,
+            deadline,
         };
         if *path == Path::Fast {
-            if let Some(granted) = table.grant_fast(local, &ask) {
+            let stamp = Stamp::new::<Wide>(deadline);
+            if let Some(granted) = table.grant_fast(local, &ask, &stamp) {
                 return Ok(lease(granted));
             }
-            if let Some(refused) = table.refuse_fast(local, &ask) {
-                return Err(refused);
+            let now = local.now;
+            match table.grant_beside(local, &ask, &stamp, |deadline| deadline > now) {
+                Beside::Held(held) => return Err(Refused::Held(held)),
+                Beside::Granted(granted) => return Ok(lease(granted)),
+                Beside::Neither => {}
             }
         }
         table.grant(local, &ask).map(lease)
@@ -140,16 +147,32 @@ impl Hand {
         let name = self.name(lease);
         let Self { table, local, path } = self;
         let (deadline, handle) = match path {
-            Path::Fast => table.renew(local, lease.handle, &name, deadline)?,
+            Path::Fast => {
+                let wanted = (local.now, deadline);
+                match table.renew_as_seen(lease.handle, name.key, name.token, &wanted) {
+                    Some(renewed) => renewed,
+                    None => table.renew(local, lease.handle, &name, deadline)?,
+                }
+            }
             Path::Slow => table.renew_by_key(local, &name, deadline)?,
         };
-        Ok((deadline, Lease { handle, ..*lease }))
+        let renewed = Lease {
+            handle,
+            deadline,
+            ..*lease
+        };
+        Ok((deadline, renewed))
     }
 
     fn release(&mut self, lease: &Lease) -> Result<(), Ended> {
         let name = self.name(lease);
         let Self { table, local, path } = self;
-        if *path == Path::Fast && table.release_fast(local, lease.handle, &name) {
+        let fast = *path == Path::Fast && lease.deadline > local.now;
+        let (handle, token) = (lease.handle, lease.token);
+        if fast
+            && (table.release_fast(local, handle, token)
+                || table.release_beside(local, handle, token))
+        {
             return Ok(());
         }
         table.release(local, lease.handle, &name)

@@ -70,7 +70,7 @@ fn a_grant_survives_a_move_by_two_helpers() {
         start_resize(&table, 2);
         let (granted, [mut a, mut b, mut c]) = during_a_move([a, b, c], |a| {
             let refused = a.grant(held.raw, 20);
-            assert!(matches!(refused, Err(Refused::Held { token, .. }) if token == held.token));
+            assert!(matches!(refused, Err(Refused::Held(found)) if found.token == held.token));
             a.lease(free, 20)
         });
         assert!(granted.token > held.token);
@@ -170,7 +170,7 @@ fn a_grant_survives_a_shrinking_move() {
             start_resize(&table, 1);
             let other = spawn(b, Hand::help);
             let refused = a.grant(busy.raw, 20);
-            assert!(matches!(refused, Err(Refused::Held { token, .. }) if token == busy.token));
+            assert!(matches!(refused, Err(Refused::Held(found)) if found.token == busy.token));
             let granted = a.lease(free, 20);
             let ((), mut b) = other.join().unwrap();
             assert!(granted.token > busy.token);
