@@ -4,6 +4,7 @@
 //! cargo bench --bench acquire                       criterion's figures, then the table of ratios
 //! cargo bench --bench acquire -- summary            only the table of ratios
 //! cargo bench --bench acquire -- summary pair_2t    only those of its rows
+//! cargo bench --bench acquire -- summary =pair/1    only the row of that very name
 //! cargo bench --bench acquire -- renew              criterion's figures of one group
 //! cargo bench --bench acquire -- --test             everything once, small, unmeasured
 //! ```
@@ -33,7 +34,7 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// Slices short enough to slip between interruptions, and enough of them for a steady median.
 const SLICE: Duration = Duration::from_millis(3);
-const ROUNDS: u64 = 81;
+const ROUNDS: u64 = 201;
 
 /// A pseudo-random sequence of keys (Marsaglia's xorshift), spread without a division.
 struct Keys {
@@ -53,7 +54,7 @@ impl Keys {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -62,7 +63,7 @@ impl Keys {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn acquire_and_release<T: LeaseTable>(table: &T, key: u64, owner: u64, ttl: Duration) -> bool {
     match table.acquire(key, owner, ttl) {
         Ok(lease) => {
@@ -87,7 +88,7 @@ impl Task for Pair {
     fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample {
         let (ttl, owner) = black_box((TTL, seat.thread + 10));
         let mut keys = Keys::new(seat, self.first, self.universe);
-        seat.measure(|| acquire_and_release(table, keys.next(), owner, ttl))
+        seat.measure(move || acquire_and_release(table, keys.next(), owner, ttl))
     }
 }
 
@@ -128,7 +129,7 @@ impl Task for FailedTry {
     fn run<T: LeaseTable>(&self, table: &T, seat: Seat<'_>) -> Sample {
         let (ttl, owner) = black_box((TTL, seat.thread + 10));
         let mut keys = Keys::new(seat, 1, self.held);
-        seat.measure(|| match table.acquire(keys.next(), owner, ttl) {
+        seat.measure(move || match table.acquire(keys.next(), owner, ttl) {
             Ok(lease) => {
                 table.keep(lease);
                 panic!("a held key was granted")
@@ -153,9 +154,10 @@ impl Task for Renew {
             panic!("the key to renew is held by another")
         };
         let mut ttl = black_box(TTL);
-        let sample = seat.measure(|| {
+        let held = &lease;
+        let sample = seat.measure(move || {
             ttl += LATER;
-            table.renew(&lease, ttl)
+            table.renew(held, ttl)
         });
         assert!(table.release(lease), "the lease was lost under renewal");
         sample
@@ -167,7 +169,7 @@ fn cas(seat: Seat<'_>) -> Sample {
     let word = AtomicU64::new(0);
     let word = black_box(&word);
     let mut seen = 0;
-    seat.measure(|| {
+    seat.measure(move || {
         let swapped = word.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire);
         seen += 1;
         swapped.is_ok()
@@ -193,7 +195,7 @@ enum Mode {
 /// Runs the cases that are asked for.
 struct Session {
     mode: Mode,
-    /// Rows of the summary must contain it.
+    /// Rows of the summary must contain it, or be it after a `=`.
     only: String,
     criterion: Criterion,
     rows: Vec<Row>,
@@ -253,7 +255,11 @@ impl Session {
         condition: &Condition,
         task: &impl Task,
     ) {
-        if self.mode == Mode::Summary && !name.contains(&self.only) {
+        let wanted = match self.only.strip_prefix('=') {
+            Some(only) => name == only,
+            None => name.contains(&self.only),
+        };
+        if self.mode == Mode::Summary && !wanted {
             return;
         }
         let with_cas = matches!(target, Target::CasMultiple(_));

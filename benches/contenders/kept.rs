@@ -23,7 +23,7 @@ impl<T: Time> Kept<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn grant(
         record: &mut Record<T::Point>,
         handle: (u64, u64),
@@ -49,7 +49,7 @@ impl<T: Time> LeaseTable for Kept<T> {
         T: 'table;
     type Refusal = Held;
 
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, Held> {
         let now = self.time.now();
         // The entry is there except the first time, and `get_mut` is the shorter path to it.
@@ -64,12 +64,12 @@ impl<T: Time> LeaseTable for Kept<T> {
         Self::grant(&mut record, (key, owner), now, ttl)
     }
 
-    #[inline]
+    #[inline(always)]
     fn token(lease: &Handle) -> u64 {
         lease.token
     }
 
-    #[inline]
+    #[inline(always)]
     fn renew(&self, lease: &Handle, ttl: Duration) -> bool {
         let now = self.time.now();
         self.entries
@@ -77,7 +77,7 @@ impl<T: Time> LeaseTable for Kept<T> {
             .is_some_and(|mut record| record.renew::<T>(lease.token, now, ttl))
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self, lease: Handle) -> bool {
         let past = self.time.past();
         self.entries.get_mut(&lease.key).is_some_and(|mut record| {

@@ -61,22 +61,22 @@ impl LeaseTable for LockManager {
     type Lease<'table> = Lease<'table>;
     type Refusal = AcquireError;
 
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Lease<'_>, AcquireError> {
         self.try_acquire(key, OwnerId(owner), ttl)
     }
 
-    #[inline]
+    #[inline(always)]
     fn token(lease: &Lease<'_>) -> u64 {
         lease.token().get()
     }
 
-    #[inline]
+    #[inline(always)]
     fn renew(&self, lease: &Lease<'_>, ttl: Duration) -> bool {
         lease.renew(ttl).is_ok()
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self, lease: Lease<'_>) -> bool {
         lease.release().is_ok()
     }
@@ -112,7 +112,7 @@ struct Record<P> {
 
 impl<P: Copy + Ord> Record<P> {
     /// The refusal that this entry means at `now`, if it is a live lease.
-    #[inline]
+    #[inline(always)]
     fn refusal<T: Time<Point = P>>(&self, now: P) -> Option<Held> {
         (self.deadline > now).then(|| Held {
             owner: self.owner,
@@ -122,7 +122,7 @@ impl<P: Copy + Ord> Record<P> {
     }
 
     /// Moves the deadline if the lease that `token` names is live at `now`.
-    #[inline]
+    #[inline(always)]
     fn renew<T: Time<Point = P>>(&mut self, token: u64, now: P, ttl: Duration) -> bool {
         let live = self.token == token && self.deadline > now;
         if live {

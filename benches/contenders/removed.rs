@@ -32,7 +32,7 @@ impl<T: Time> Removed<T> {
     }
 
     /// The next token. Called with the key's shard locked, so that tokens rise for each key.
-    #[inline]
+    #[inline(always)]
     fn next_token(&self) -> u64 {
         self.last_token.0.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -45,7 +45,7 @@ impl<T: Time> LeaseTable for Removed<T> {
         T: 'table;
     type Refusal = Held;
 
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, Held> {
         let now = self.time.now();
         let granted = |token| Record {
@@ -71,12 +71,12 @@ impl<T: Time> LeaseTable for Removed<T> {
         Ok(Handle { key, token })
     }
 
-    #[inline]
+    #[inline(always)]
     fn token(lease: &Handle) -> u64 {
         lease.token
     }
 
-    #[inline]
+    #[inline(always)]
     fn renew(&self, lease: &Handle, ttl: Duration) -> bool {
         let now = self.time.now();
         self.entries
@@ -84,7 +84,7 @@ impl<T: Time> LeaseTable for Removed<T> {
             .is_some_and(|mut record| record.renew::<T>(lease.token, now, ttl))
     }
 
-    #[inline]
+    #[inline(always)]
     fn release(&self, lease: Handle) -> bool {
         self.entries
             .remove_if(&lease.key, |_, record| record.token == lease.token)

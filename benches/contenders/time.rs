@@ -37,22 +37,22 @@ impl Time for Coarse {
         Self(CoarseClock::shared())
     }
 
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> u64 {
         self.0.now().as_nanos()
     }
 
-    #[inline]
+    #[inline(always)]
     fn past(&self) -> u64 {
         0
     }
 
-    #[inline]
+    #[inline(always)]
     fn after(now: u64, ttl: Duration) -> u64 {
         now + ttl.as_nanos() as u64
     }
 
-    #[inline]
+    #[inline(always)]
     fn between(from: u64, to: u64) -> Duration {
         Duration::from_nanos(to - from)
     }
@@ -69,22 +69,22 @@ impl Time for Precise {
         Self(Instant::now())
     }
 
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> Instant {
         Instant::now()
     }
 
-    #[inline]
+    #[inline(always)]
     fn past(&self) -> Instant {
         self.0
     }
 
-    #[inline]
+    #[inline(always)]
     fn after(now: Instant, ttl: Duration) -> Instant {
         now + ttl
     }
 
-    #[inline]
+    #[inline(always)]
     fn between(from: Instant, to: Instant) -> Duration {
         to - from
     }

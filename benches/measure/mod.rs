@@ -112,42 +112,54 @@ pub(crate) fn waited() -> Duration {
 impl Seat<'_> {
     /// Repeats `operation`, which says whether it succeeded, until the budget is used up.
     #[inline]
-    pub(crate) fn measure(self, mut operation: impl FnMut() -> bool) -> Sample {
-        /// Operations between two looks at the clocks, which cost as much as one operation.
-        const CHUNK: u64 = 256;
+    pub(crate) fn measure(self, operation: impl FnMut() -> bool) -> Sample {
         let (operations, time) = match self.budget {
             Budget::Operations(operations) => (operations, Duration::ZERO),
             Budget::Time(time) => (0, time),
         };
         let clock = CoarseClock::shared();
-        let mut repeat = |operations: u64, time: Duration| {
-            let waited_before = waited();
-            let mut sample = Sample {
-                operations: 0,
-                succeeded: 0,
-                start: Instant::now(),
-                elapsed: Duration::ZERO,
-                waited: Duration::ZERO,
-            };
-            let mut chunk = operations;
-            loop {
-                for _ in 0..chunk {
-                    sample.succeeded += u64::from(operation());
-                }
-                sample.operations += chunk;
-                black_box(clock.now());
-                sample.elapsed = sample.start.elapsed();
-                if sample.elapsed >= time {
-                    sample.waited = waited().saturating_sub(waited_before);
-                    return sample;
-                }
-                chunk = CHUNK;
-            }
-        };
-        repeat(0, time / 10);
+        let (_, operation) = repeat(operation, &clock, 0, time / 10);
         wake(&clock);
         self.gate.pass();
-        repeat(operations, time)
+        repeat(operation, &clock, operations, time).0
+    }
+}
+
+/// Repeats the operation that often at least, and for that long. Owns it meanwhile, so that its state
+/// can live in registers: what the loop costs is measured as well.
+#[inline(never)]
+fn repeat<F: FnMut() -> bool>(
+    operation: F,
+    clock: &CoarseClock,
+    operations: u64,
+    time: Duration,
+) -> (Sample, F) {
+    /// Operations between two looks at the clocks, which cost as much as one operation.
+    const CHUNK: u64 = 256;
+    let mut operation = operation;
+    let waited_before = waited();
+    let mut sample = Sample {
+        operations: 0,
+        succeeded: 0,
+        start: Instant::now(),
+        elapsed: Duration::ZERO,
+        waited: Duration::ZERO,
+    };
+    let mut chunk = operations;
+    loop {
+        let mut succeeded = 0;
+        for _ in 0..chunk {
+            succeeded += u64::from(operation());
+        }
+        sample.succeeded += succeeded;
+        sample.operations += chunk;
+        black_box(clock.now());
+        sample.elapsed = sample.start.elapsed();
+        if sample.elapsed >= time {
+            sample.waited = waited().saturating_sub(waited_before);
+            return (sample, operation);
+        }
+        chunk = CHUNK;
     }
 }
 
