@@ -268,15 +268,14 @@ fn threads_that_end_give_their_cells_back() {
             }
         });
     };
-    for round in 0..20 {
+    for round in 0..if cfg!(debug_assertions) { 200 } else { 2_000 } {
         generation(round * THREADS);
     }
-    let before = manager.stats().memory_bytes;
-    for round in 20..if cfg!(debug_assertions) { 200 } else { 2_000 } {
-        generation(round * THREADS);
-    }
-    let after = manager.stats().memory_bytes;
-    assert!(after <= before * 2, "I9: {before} bytes, and then {after}");
+    // A generation may start before the last one has given everything back, whose threads are joined
+    // before their thread-locals go. One cell that each thread kept would be several times as much.
+    let most = 2 * THREADS * (200 + 64) * 128;
+    let memory = manager.stats().memory_bytes as u64;
+    assert!(memory <= most, "I9: {memory} bytes, not {most} at most");
     assert_eq!(manager.len(), 0);
 }
 
