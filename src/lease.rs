@@ -130,31 +130,33 @@ impl<'m> Lease<'m> {
     /// What is left when the caller looks at it is less: see the crate's guarantees.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let time = &self.hold.engine().time;
         if self.hold.is_closed() {
             return Duration::ZERO;
         }
+        let time = &self.hold.engine().time;
         let now = time.now();
-        if self.is_live_at(now) {
-            time.until(self.deadline.load(Ordering::Relaxed), now)
-        } else {
-            Duration::ZERO
-        }
+        self.live_until(now)
+            .map_or(Duration::ZERO, |deadline| time.until(deadline, now))
     }
 
     /// Whether the lease is in force: not past its deadline, not released, not revoked.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        !self.hold.is_closed() && self.is_live_at(self.hold.engine().time.now())
+        let live = || self.live_until(self.hold.engine().time.now());
+        !self.hold.is_closed() && live().is_some()
     }
 
-    fn is_live_at(&self, now: u64) -> bool {
+    /// The deadline of the lease, if that is after `now` and the lease in force.
+    fn live_until(&self, now: u64) -> Option<u64> {
         let engine = self.hold.engine();
-        let Some(deadline) = self.current_deadline() else {
-            return false;
-        };
-        // Who is told that it is over must not see it renewed afterwards: ends it (I4).
-        engine.time.is_before(now, deadline) || engine.validate(&self.name(), now).is_ok()
+        let deadline = self.current_deadline()?;
+        if engine.time.is_before(now, deadline) {
+            return Some(deadline);
+        }
+        // Who is told that it is over must not see it renewed afterwards: ends it (I4). Or somebody has
+        // renewed it just now.
+        let found = engine.validate(&self.name(), now).ok()?;
+        Some(found.contents.deadline)
     }
 
     /// The deadline of the lease if it still stands somewhere, over or not.
@@ -174,7 +176,7 @@ impl<'m> Lease<'m> {
     #[inline]
     fn handle(&self) -> Handle {
         Handle {
-            place: self.place.load(Ordering::Relaxed),
+            place: self.place.load(Ordering::Acquire),
             state: self.state.load(Ordering::Relaxed),
         }
     }
@@ -182,7 +184,8 @@ impl<'m> Lease<'m> {
     /// Remembers how the lease was seen last.
     #[inline]
     fn note(&self, (deadline, handle): (u64, Handle)) -> u64 {
-        self.place.store(handle.place, Ordering::Relaxed);
+        // Release and acquire: the memory of the cell may be new to who looks there next.
+        self.place.store(handle.place, Ordering::Release);
         self.state.store(handle.state, Ordering::Relaxed);
         self.deadline.store(deadline, Ordering::Relaxed);
         deadline

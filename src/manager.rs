@@ -280,7 +280,8 @@ impl LockManager {
     /// Ends the live lease of `key`, whoever holds it, and says whose it was.
     ///
     /// Its holder learns of it at its next renewal or release, and a fenced resource rejects its
-    /// writes once the next holder has written.
+    /// writes once the next holder has written. (A release at the very same moment may say `Ok` as
+    /// well; the lease ends once, and is counted once.)
     ///
     /// # Errors
     ///

@@ -44,7 +44,7 @@ pub(crate) struct Begun {
     last: Option<Box<Entry>>,
     now: u64,
     hash: u64,
-    /// That was this engine's part, and the TTL is a good one.
+    /// That was this engine's part, and the request is a good one.
     checked: bool,
 }
 
@@ -97,6 +97,7 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn grant(&self, request: Request) -> Result<Acquired, Begun> {
         let now = self.time.now();
         let hash = self.table.hash(request.key);
+        let in_range = request.at_least <= MAX_AT_LEAST;
         let begun = |last, checked| Begun {
             last,
             now,
@@ -113,6 +114,10 @@ impl<L: Layout> Engine<L> {
         }
         let stamp = local.last.stamp;
         let ask = request.ask(hash, stamp.deadline);
+        // Not asked of a grant of any token, for which it is known here.
+        if !in_range {
+            return Err(begun(Some(entry), false));
+        }
         let Some(granted) = self.table.grant_fast(local, &ask, &stamp) else {
             return Err(begun(Some(entry), true));
         };
@@ -140,7 +145,7 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn grant_more(&self, begun: Begun, request: &Request) -> Result<Acquired, Denied> {
         let Begun { now, hash, .. } = begun;
         let last = match begun.last {
-            Some(mut entry) if begun.checked && request.at_least <= MAX_AT_LEAST => {
+            Some(mut entry) if begun.checked => {
                 let local = &mut entry.local;
                 let stamp = local.last.stamp;
                 let ask = request.ask(hash, stamp.deadline);

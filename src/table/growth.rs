@@ -188,7 +188,10 @@ impl<L: Layout> Table<L> {
         let mut version = 0;
         for source in group_members(parent, index & (groups - 1), groups) {
             let frozen = self.freeze(parent, source);
-            // `DONE` means that this bucket stands: the publication below will fail.
+            if frozen.flag() == DONE {
+                // Then this bucket stands, the chain is free, and the publication below will fail.
+                break;
+            }
             version = version.max((parent.base + frozen.version() + 1).saturating_sub(child.base));
             self.copy_chain(local, parent.at(source), frozen, &mut copies, |hash| {
                 child.index(hash) == index

@@ -17,6 +17,8 @@ pub(crate) struct Found<L: Layout> {
     pub(crate) cell: u32,
     pub(crate) state: State<L>,
     pub(crate) contents: Contents,
+    /// Of its deadline.
+    pub(super) era: u64,
     /// The last token of the bucket.
     newest: u64,
 }
@@ -77,7 +79,7 @@ impl<L: Layout> Table<L> {
                 let cell = self.cell(at);
                 let state = cell.state::<L>();
                 if state.is_lease() && cell.key() == key {
-                    let contents = cell.contents(state);
+                    let (contents, era) = (cell.contents(state), cell.era());
                     if bucket.load_in_order::<L>() != word {
                         continue 'again;
                     }
@@ -86,6 +88,7 @@ impl<L: Layout> Table<L> {
                         cell: at,
                         state,
                         contents,
+                        era,
                         newest,
                     });
                 }

@@ -119,7 +119,8 @@ impl<L: Layout> Table<L> {
                 continue;
             }
             let cell = self.cell(found.cell);
-            match found.state.with_deadline(cell.era(), deadline.max(old)) {
+            // The era that was found: the cell may be in a later life, with a later era, by now.
+            match found.state.with_deadline(found.era, deadline.max(old)) {
                 Some(renewed) if found.state.is_held() => {
                     if cell.change(found.state, renewed) {
                         let handle = Handle {

@@ -387,6 +387,29 @@ fn no_jump_uses_the_tokens_up() {
     assert!(again.token() > last, "I2: {} after {last}", again.token());
 }
 
+/// The limit on `at_least` is the same on every path, whatever else is in the table.
+#[test]
+fn at_least_above_the_limit_is_refused_with_and_without_a_limit_on_leases() {
+    let limit = FencingToken::MAX.get() - (1 << 56);
+    let clock = ManualClock::new();
+    for manager in [on(&clock).build(), on(&clock).max_keys(100).build()] {
+        let manager = manager.expect("these options are in order");
+        for round in 0..3 {
+            let lease = manager.try_acquire_at_least("a", 1, SECOND, token(limit));
+            let next = lease.expect("it is the last").token().get() + 1;
+            assert!(next > limit);
+            let refused = manager
+                .try_acquire_at_least("a", 1, SECOND, token(next))
+                .err();
+            assert_eq!(
+                refused,
+                Some(AcquireError::TokensExhausted { wanted: next }),
+                "{round}"
+            );
+        }
+    }
+}
+
 #[test]
 fn at_least_raises_and_never_lowers() {
     let (manager, _clock) = manual();

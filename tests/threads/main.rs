@@ -250,6 +250,39 @@ fn an_owned_lease_travels_between_threads() {
     assert_eq!(manager.len(), 0);
 }
 
+/// A renewal by token looks the lease up; meanwhile its cell may go to a lease of another era, a year
+/// and more later (I6).
+#[test]
+fn a_renewal_by_token_may_meet_a_cell_that_has_gone_on_to_another_era() {
+    let (manager, clock) = manual();
+    let day = 24 * HOUR;
+    clock.advance(300 * day);
+    let token = AtomicU64::new(1);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let renewer = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let token = FencingToken::new(token.load(Ordering::Relaxed)).expect("in range");
+                let renewed = manager.renew(1, token, HOUR);
+                assert!(!matches!(renewed, Err(RenewError::OutOfMemory)));
+            }
+        });
+        for _ in 0..if cfg!(debug_assertions) {
+            300_000
+        } else {
+            3_000_000
+        } {
+            let near = manager.try_acquire(1, 1, HOUR).expect("it is free");
+            token.store(near.token().get(), Ordering::Relaxed);
+            near.release().expect("it is live");
+            let far = manager.try_acquire(2, 1, 200 * day).expect("it is free");
+            far.release().expect("it is live");
+        }
+        done.store(true, Ordering::Relaxed);
+        renewer.join().expect("no renewal panics");
+    });
+}
+
 /// Threads come and go; what one has freed the next one uses, so that memory stays (I9).
 #[test]
 fn threads_that_end_give_their_cells_back() {

@@ -246,3 +246,41 @@ fn an_expiry_of_a_deep_cell_races_the_releases_of_both() {
         assert!(released.is_ok() || ended.expired == 1);
     });
 }
+
+/// Release of a first cell while the one behind it is revoked and its key granted again.
+#[test]
+fn a_release_races_the_end_of_the_lease_behind_it() {
+    model(4, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let behind = a.lease(1, 10);
+        let held = a.lease(2, 10);
+        let other = spawn(b, |b| (b.revoke(1).is_ok(), b.lease(1, 20)));
+        assert_eq!(a.release(&held), Ok(()));
+        let ((revoked, again), mut b) = other.join().unwrap();
+        assert!(revoked && again.token > behind.token);
+        assert_eq!(a.validate(&again), Ok(20));
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 1));
+    });
+}
+
+/// Both leases of a bucket are released and granted again.
+#[test]
+fn two_releases_in_one_bucket_and_two_grants() {
+    model(3, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let behind = a.lease(1, 10);
+        let held = a.lease(2, 10);
+        let other = spawn(b, move |b| {
+            assert_eq!(b.release(&behind), Ok(()));
+            b.lease(1, 20)
+        });
+        assert_eq!(a.release(&held), Ok(()));
+        let again = a.lease(2, 30);
+        let (low, mut b) = other.join().unwrap();
+        assert_eq!(a.validate(&low), Ok(20));
+        assert_eq!(b.validate(&again), Ok(30));
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(2, 0, 0));
+    });
+}

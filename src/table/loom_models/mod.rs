@@ -1,7 +1,7 @@
 //! Loom models of the rules: small enough to be run through every interleaving that a few preemptions
 //! allow, with the reorderings of weak memory.
 //!
-//! Run with `RUSTFLAGS="--cfg tenure_loom" cargo test --release --lib loom_models`. Each model runs
+//! Run with `RUSTFLAGS="--cfg tenure_loom -C overflow-checks" cargo test --release --lib loom_models`. Each model runs
 //! twice: with the fast paths tried first, as the engine does, and with the full rules alone. Each
 //! one's doc names broken steps with which it was seen to fail.
 //!
@@ -65,7 +65,8 @@ struct Lease {
 /// One thread of a model, with its clock.
 struct Hand {
     table: Arc<Small>,
-    local: Local,
+    /// Boxed: loom's threads have small stacks.
+    local: Box<Local>,
     path: Path,
 }
 
@@ -79,7 +80,7 @@ impl Hand {
     }
 
     fn empty(table: &Arc<Small>, path: Path, now: u64) -> Self {
-        let mut local = table.local(Arc::new(Counters::default()));
+        let mut local = Box::new(table.local(Arc::new(Counters::default())));
         local.now = now;
         Self {
             table: Arc::clone(table),

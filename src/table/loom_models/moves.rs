@@ -259,3 +259,23 @@ fn the_parent_is_kept_until_every_group_has_moved() {
         assert_eq!(settle(&mut [&mut a, &mut b]), totals(2, 0, 0));
     });
 }
+
+/// Release of a first cell against growth, with another lease behind it, which stays.
+#[test]
+fn the_lease_behind_a_release_survives_a_move() {
+    model(3, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let behind = a.lease(1, 10);
+        let held = a.lease(2, 10);
+        start_resize(&table, 2);
+        let other = spawn(b, move |b| {
+            b.help();
+            b.validate(&behind)
+        });
+        assert_eq!(a.release(&held), Ok(()));
+        let (found, mut b) = other.join().unwrap();
+        assert_eq!(found, Ok(10));
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
+    });
+}

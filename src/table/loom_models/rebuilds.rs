@@ -61,3 +61,41 @@ fn a_growth_takes_over_a_rebuild() {
         assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
     });
 }
+
+/// Release by the word of the grant against a rebuild, of a lease alone in its bucket: the rebuild's
+/// word is another one.
+///
+/// Fails if a release replaces whatever word has its cell first.
+#[test]
+fn a_release_survives_a_rebuild() {
+    model(5, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let held = a.lease(2, 10);
+        let other = spawn(b, |b| {
+            b.shed(2);
+            b.grant(2, 20).is_ok()
+        });
+        assert_eq!(a.release(&held), Ok(()));
+        let (again, mut b) = other.join().unwrap();
+        let leases = i64::from(again);
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(leases, 0, 0));
+    });
+}
+
+/// The same with another lease behind it, which stays.
+#[test]
+fn the_lease_behind_a_release_survives_a_rebuild() {
+    model(4, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let behind = a.lease(1, 10);
+        let held = a.lease(2, 10);
+        let other = spawn(b, |b| b.shed(1));
+        assert_eq!(a.release(&held), Ok(()));
+        let ((), mut b) = other.join().unwrap();
+        assert_eq!(b.validate(&behind), Ok(10));
+        assert_eq!(b.validate(&held), Err(Ended::Expired));
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
+    });
+}

@@ -200,3 +200,23 @@ fn the_wheel_does_not_mix_two_lives() {
         assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
     });
 }
+
+/// A renewal by key whose cell goes on into the next era meanwhile (I6).
+///
+/// Fails, with overflow checks, if the era is read apart from the look-up.
+#[test]
+fn a_renewal_by_key_does_not_take_the_era_of_the_next_life() {
+    model(3, |_| {
+        let path = Path::Slow;
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| b.renew(&held, 30).map(|(deadline, _)| deadline));
+        a.release(&held).expect("held");
+        a.lease(2, NEXT_ERA);
+        let (renewed, mut b) = other.join().unwrap();
+        let over = Err(Unrenewed::Ended(Ended::Expired));
+        assert!(renewed == Ok(30) || renewed == over, "{renewed:?}");
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
+    });
+}
