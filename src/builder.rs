@@ -54,6 +54,8 @@ pub struct Builder {
     driver: Option<bool>,
     thread_name: String,
     hash_seed: Option<HashSeed>,
+    max_waiters_per_key: usize,
+    max_waiters: usize,
 }
 
 impl Default for Builder {
@@ -68,6 +70,8 @@ impl Default for Builder {
             driver: None,
             thread_name: "tenure-driver".to_owned(),
             hash_seed: None,
+            max_waiters_per_key: usize::MAX,
+            max_waiters: usize::MAX,
         }
     }
 }
@@ -88,6 +92,22 @@ impl Builder {
     /// path.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = Some(keys);
+        self
+    }
+
+    /// The most acquisitions that may wait for one key. Default: no limit.
+    ///
+    /// One more says [`QueueFull`](crate::AcquireError::QueueFull).
+    pub fn max_waiters_per_key(mut self, waiters: usize) -> Self {
+        self.max_waiters_per_key = waiters;
+        self
+    }
+
+    /// The most acquisitions that may wait in all. Default: no limit.
+    ///
+    /// One more says [`QueueFull`](crate::AcquireError::QueueFull).
+    pub fn max_waiters(mut self, waiters: usize) -> Self {
+        self.max_waiters = waiters;
         self
     }
 
@@ -208,6 +228,8 @@ impl Builder {
             time: Timeline::new(clock, tick, min, max),
             buckets: (self.initial_capacity * 3).max(MIN_BUCKETS),
             max_leases: self.max_keys,
+            max_waiters_per_key: self.max_waiters_per_key,
+            max_waiters: self.max_waiters,
         });
         Ok((engine.ok_or(BuildError::OutOfMemory)?, real_time))
     }
@@ -234,6 +256,8 @@ impl fmt::Debug for Builder {
             .field("clock", &self.clock)
             .field("driver", &self.driver)
             .field("thread_name", &self.thread_name)
+            .field("max_waiters_per_key", &self.max_waiters_per_key)
+            .field("max_waiters", &self.max_waiters)
             .finish_non_exhaustive()
     }
 }

@@ -37,9 +37,12 @@ impl Driver {
 impl Drop for Driver {
     fn drop(&mut self) {
         self.engine.close_down();
-        if let Some(thread) = self.thread.take() {
-            // It runs no code of the user's, so it can't have panicked.
-            let _ = thread.join();
+        if let Some(driver) = self.thread.take()
+            // A waker that it has called may own the last handle.
+            && driver.thread().id() != thread::current().id()
+        {
+            // It catches the panics of wakers, and a clock that panics is told of by the panic hook.
+            let _ = driver.join();
         }
     }
 }

@@ -47,6 +47,17 @@ pub enum AcquireError {
         /// The least token that would have had to be granted, saturated.
         wanted: u64,
     },
+    /// As many acquisitions wait as may: for this key, or in all. Try again later, or not at all.
+    QueueFull {
+        /// The limit that was met.
+        limit: usize,
+    },
+    /// The time that [`Acquire::wait_timeout`](crate::Acquire::wait_timeout) or
+    /// [`Acquire::wait_until`](crate::Acquire::wait_until) was given has passed. The place in the
+    /// queue is given up.
+    TimedOut,
+    /// Every handle of the manager was dropped; nobody will grant anything any more.
+    Closed,
 }
 
 /// Why a renewal was refused. The lease, if there is one, is as it was.
@@ -195,6 +206,16 @@ impl fmt::Display for AcquireError {
                  or use another key",
                 FencingToken::MAX
             ),
+            Self::QueueFull { limit } => write!(
+                f,
+                "{limit} acquisitions wait already: try again later, or raise `max_waiters` or \
+                 `max_waiters_per_key`"
+            ),
+            Self::TimedOut => f.write_str(
+                "the key was not free in time, and the place in the queue is given up: wait longer, \
+                 or do without",
+            ),
+            Self::Closed => closed(f),
         }
     }
 }

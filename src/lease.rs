@@ -55,7 +55,8 @@ pub struct Lease<'m> {
 }
 
 /// How a guard reaches its engine.
-enum Hold<'m> {
+#[derive(Clone)]
+pub(crate) enum Hold<'m> {
     Borrowed(&'m Engine),
     /// Can outlive the manager.
     Owned(Arc<Engine>),
@@ -63,7 +64,7 @@ enum Hold<'m> {
 
 impl Hold<'_> {
     #[inline]
-    fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Engine {
         match self {
             Self::Borrowed(engine) => engine,
             Self::Owned(engine) => engine,
@@ -72,7 +73,7 @@ impl Hold<'_> {
 
     /// Only an owned guard can outlive its manager.
     #[inline]
-    fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         match self {
             Self::Borrowed(_) => false,
             Self::Owned(engine) => engine.is_closed(),
@@ -83,8 +84,13 @@ impl Hold<'_> {
 impl<'m> Lease<'m> {
     #[inline(always)]
     pub(crate) fn new(engine: &'m Engine, key: Key, owner: OwnerId, acquired: &Acquired) -> Self {
+        Self::with_hold(Hold::Borrowed(engine), key, owner, acquired)
+    }
+
+    #[inline(always)]
+    pub(crate) fn with_hold(hold: Hold<'m>, key: Key, owner: OwnerId, acquired: &Acquired) -> Self {
         Self {
-            hold: Hold::Borrowed(engine),
+            hold,
             key,
             token: acquired.token,
             owner,

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod acquire;
 mod builder;
 mod clock;
 mod driver;
@@ -16,8 +17,10 @@ mod table;
 mod time;
 mod timeline;
 mod token;
+mod waiters;
 mod wheel;
 
+pub use self::acquire::Acquire;
 pub use self::builder::Builder;
 pub use self::clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use self::error::{

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
+use crate::acquire::Acquire;
 use crate::builder::Builder;
 use crate::driver::Driver;
 use crate::engine::{Engine, Request};
@@ -159,7 +160,7 @@ impl LockManager {
         owner: impl Into<OwnerId>,
         ttl: Duration,
     ) -> Result<Lease<'_>, AcquireError> {
-        self.acquire(key.to_key(&self.engine.seed), owner.into(), ttl, 0)
+        self.acquire_now(key.to_key(&self.engine.seed), owner.into(), ttl, 0)
     }
 
     /// The same, with a token that is at least `at_least`.
@@ -184,7 +185,7 @@ impl LockManager {
         ttl: Duration,
         at_least: FencingToken,
     ) -> Result<Lease<'_>, AcquireError> {
-        self.acquire(
+        self.acquire_now(
             key.to_key(&self.engine.seed),
             owner.into(),
             ttl,
@@ -193,7 +194,7 @@ impl LockManager {
     }
 
     #[inline(always)]
-    fn acquire(
+    fn acquire_now(
         &self,
         key: Key,
         owner: OwnerId,
@@ -212,6 +213,66 @@ impl LockManager {
             Err(begun) => self.engine.grant_more(begun, &{ request })?,
         };
         Ok(Lease::new(&self.engine, key, owner, &acquired))
+    }
+
+    /// Acquires the lease as soon as it is this caller's turn: to be awaited, or blocked on with
+    /// [`Acquire::wait`].
+    ///
+    /// Acquisitions of one key are granted in the order of their arrival, which is their first poll or
+    /// the call of `wait`. While somebody waits, nobody else is granted the key, `try_acquire` included.
+    /// The lease of a holder who dies passes on within a tick of its deadline, if the wheel is turned by
+    /// then ([`advance`](Self::advance)).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future at any moment gives up its place, and a lease that was granted meanwhile is
+    /// given to the next.
+    ///
+    /// # Errors
+    ///
+    /// The future's are those of [`try_acquire`](Self::try_acquire) except `Held`, and `QueueFull`,
+    /// `TimedOut` and `Closed`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::thread;
+    /// use std::time::Duration;
+    /// use tenure::LockManager;
+    ///
+    /// let locks = LockManager::new();
+    /// let ttl = Duration::from_secs(10);
+    /// let held = locks.try_acquire("a", 1, ttl)?;
+    /// thread::scope(|scope| {
+    ///     let waiting = scope.spawn(|| {
+    ///         let lease = locks.acquire("a", 2, ttl).wait()?;
+    ///         Ok::<_, tenure::AcquireError>(lease.token())
+    ///     });
+    ///     let token = held.token();
+    ///     held.release().expect("not expired");
+    ///     assert!(waiting.join().expect("no panic").expect("granted") > token);
+    /// });
+    /// # Ok::<(), tenure::AcquireError>(())
+    /// ```
+    pub fn acquire(
+        &self,
+        key: impl ToKey,
+        owner: impl Into<OwnerId>,
+        ttl: Duration,
+    ) -> Acquire<'_> {
+        let request = Request {
+            key: key.to_key(&self.engine.seed),
+            owner: owner.into().0,
+            ttl,
+            at_least: 0,
+        };
+        Acquire::new(&self.engine, request)
+    }
+
+    /// How many acquisitions wait at the moment.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.engine.waiting()
     }
 
     /// Renews by token: makes the lease last for `ttl` from now, and returns its deadline.

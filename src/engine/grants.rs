@@ -80,7 +80,7 @@ impl From<Denied> for AcquireError {
 
 impl Capacity {
     /// Counts one lease in advance, unless as many are out as may be.
-    fn reserve(&self) -> bool {
+    pub(super) fn reserve(&self) -> bool {
         let room = |out: i64| (usize::try_from(out).unwrap_or(0) < self.max).then_some(out + 1);
         self.out
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, room)
@@ -193,13 +193,24 @@ impl<L: Layout> Engine<L> {
             locals::put(entry);
             self.grant_within_capacity(&ask, now)
         } else {
-            self.with_entry(entry, now, 0, |local| self.grant_and_watch(local, &ask))
+            self.with_entry(entry, now, |local| self.grant_and_watch(local, &ask))
                 .or_else(|refused| self.grant_again(refused, &ask, now))
         };
         granted.map(|granted| Acquired::new(&granted, deadline))
     }
 
-    fn grant_and_watch(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
+    pub(super) fn grant_and_watch(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
+        loop {
+            match self.grant_or_help(local, ask) {
+                // Between a lease and the head of the queue: help, then look who holds the key.
+                Err(Refused::Queued) => self.hand_over(local, ask.key, ask.hash),
+                granted => return granted,
+            }
+        }
+    }
+
+    /// The same, if nobody has to be helped before.
+    fn grant_or_help(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
         let granted = self.table.grant(local, ask)?;
         self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
         Ok(granted)
@@ -218,11 +229,12 @@ impl<L: Layout> Engine<L> {
         Err(self.refused(refused, L::MAX_LEASES, now))
     }
 
-    fn refused(&self, refused: Refused, capacity: usize, now: u64) -> Denied {
+    pub(super) fn refused(&self, refused: Refused, capacity: usize, now: u64) -> Denied {
         Denied::Other(match refused {
             Refused::Held(lease) => return self.held(&lease, now),
             Refused::NoToken { wanted } => AcquireError::TokensExhausted { wanted },
-            Refused::NoCell => AcquireError::CapacityExceeded { capacity },
+            // A mark without a queue, which the next operation takes away; never seen from outside.
+            Refused::Queued | Refused::NoCell => AcquireError::CapacityExceeded { capacity },
         })
     }
 
@@ -232,38 +244,53 @@ impl<L: Layout> Engine<L> {
         let Some(capacity) = &self.capacity else {
             return Err(self.refused(Refused::NoCell, L::MAX_LEASES, now));
         };
-        for swept in [false, true] {
+        let mut swept = false;
+        loop {
             if capacity.reserve() {
-                let grant = |local: &mut Local| self.grant_and_watch(local, ask);
-                let granted = self.with_reserved(now, 1, grant);
-                return granted.map_err(|refused| self.refused(refused, capacity.max, now));
+                let granted = self.with(now, |local| {
+                    local.reserved += 1;
+                    let granted = self.grant_or_help(local, ask);
+                    if granted == Err(Refused::Queued) {
+                        // The head of the queue may be granted what this thread has counted.
+                        self.hand_over(local, ask.key, ask.hash);
+                    }
+                    granted
+                });
+                match granted {
+                    Err(Refused::Queued) => continue,
+                    granted => {
+                        return granted.map_err(|refused| self.refused(refused, capacity.max, now));
+                    }
+                }
             }
             // Ends the key's own lease if that is over, which makes room.
             if let Ok(found) = self.live(ask.key, now) {
                 return Err(self.held(&found.contents, now));
             }
-            if !swept {
-                self.advance();
+            if swept {
+                return Err(self.refused(Refused::NoCell, capacity.max, now));
             }
+            self.advance();
+            swept = true;
         }
-        Err(self.refused(Refused::NoCell, capacity.max, now))
     }
 }
 
 impl Request {
     #[inline(always)]
-    fn ask(&self, hash: u64, deadline: u64) -> Ask {
+    pub(super) fn ask(&self, hash: u64, deadline: u64) -> Ask {
         Ask {
             key: self.key,
             hash,
             owner: self.owner,
             deadline,
             at_least: self.at_least,
+            queued: false,
         }
     }
 
     /// Why it is refused whatever the state of the key.
-    fn refused(&self, bad: Option<BadTtl>) -> AcquireError {
+    pub(super) fn refused(&self, bad: Option<BadTtl>) -> AcquireError {
         let ttl = self.ttl;
         match bad {
             Some(BadTtl::TooShort { min }) => AcquireError::TtlTooShort { ttl, min },
@@ -277,7 +304,7 @@ impl Request {
 
 impl Acquired {
     #[inline(always)]
-    fn new(granted: &Granted, deadline: u64) -> Self {
+    pub(super) fn new(granted: &Granted, deadline: u64) -> Self {
         Self {
             handle: granted.handle,
             token: granted.token,

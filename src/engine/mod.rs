@@ -6,11 +6,13 @@
 mod grants;
 #[cfg(all(test, not(tenure_loom)))]
 mod stress;
+mod waiting;
 
 use std::sync::{OnceLock, Weak};
 use std::thread::Thread;
 
 pub(crate) use self::grants::{Acquired, Request};
+pub(crate) use self::waiting::Enqueued;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
@@ -19,6 +21,7 @@ use crate::table::{
     Unrenewed, Wanted, Wide,
 };
 use crate::timeline::Timeline;
+use crate::waiters::Waiters;
 use crate::wheel::{Cells, Wheel};
 
 /// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
@@ -38,6 +41,7 @@ pub(crate) struct Engine<L: Layout = Wide> {
     short_id: u64,
     /// The exact number of leases out, counted only if it is limited.
     capacity: Option<Capacity>,
+    waiters: Waiters,
     registry: Mutex<Registry>,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
@@ -99,10 +103,11 @@ impl<L: Layout> Home for Engine<L> {
     fn close(&self, local: &mut Local) {
         self.chores(local);
         while self.table.spill(local) {}
+        waiting::wake_all(std::mem::take(&mut local.wakes));
         if self.table.wants_resize() {
             self.wake_driver();
         }
-        self.account(local, 0);
+        self.account(local);
         let mut registry = self.registry.lock();
         registry.ended.add(&local.counters);
         registry
@@ -136,6 +141,7 @@ impl<L: Layout> Engine<L> {
                 max,
                 out: AtomicI64::new(0),
             }),
+            waiters: Waiters::new(options.max_waiters_per_key, options.max_waiters),
             registry: Mutex::new(Registry::default()),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
@@ -160,41 +166,30 @@ impl<L: Layout> Engine<L> {
     /// Runs `f` at the reading `now`, then the chores.
     #[inline]
     fn with<R>(&self, now: u64, f: impl FnOnce(&mut Local) -> R) -> R {
-        self.with_reserved(now, 0, f)
+        self.with_entry(locals::take(self), now, f)
     }
 
-    /// The same, if `reserved` leases have been counted in advance.
-    #[inline]
-    fn with_reserved<R>(&self, now: u64, reserved: i64, f: impl FnOnce(&mut Local) -> R) -> R {
-        self.with_entry(locals::take(self), now, reserved, f)
-    }
-
-    fn with_entry<R>(
-        &self,
-        mut entry: Box<Entry>,
-        now: u64,
-        reserved: i64,
-        f: impl FnOnce(&mut Local) -> R,
-    ) -> R {
+    fn with_entry<R>(&self, mut entry: Box<Entry>, now: u64, f: impl FnOnce(&mut Local) -> R) -> R {
         let local = &mut entry.local;
         local.now = self.time.tick_of(now);
         let result = f(local);
         if local.has_chores() {
             self.chores(local);
         }
-        if self.capacity.is_some() {
-            self.account(local, reserved);
-        }
+        self.account(local);
+        let wakes = std::mem::take(&mut local.wakes);
         locals::put(entry);
+        // Code of the user's: it may use the manager.
+        waiting::wake_all(wakes);
         result
     }
 
     /// Brings the limited number of leases up to date with the thread's counter.
-    #[cold]
-    fn account(&self, local: &mut Local, reserved: i64) {
+    fn account(&self, local: &mut Local) {
         if let Some(capacity) = &self.capacity {
             let leases = local.counters.leases.load(Ordering::Relaxed);
             let change = leases - std::mem::replace(&mut local.accounted, leases);
+            let reserved = std::mem::take(&mut local.reserved);
             capacity.out.fetch_add(change - reserved, Ordering::AcqRel);
         }
     }
@@ -229,6 +224,9 @@ impl<L: Layout> Engine<L> {
             }
             if std::mem::take(&mut local.resized) {
                 self.wake_driver();
+            }
+            for (key, hash) in std::mem::take(&mut local.queues) {
+                self.hand_over(local, key, hash);
             }
         }
     }
@@ -314,9 +312,7 @@ impl<L: Layout> Engine<L> {
             return Ok(());
         }
         let name = self.name(key, token);
-        self.with_entry(entry, now, 0, |local| {
-            self.table.release(local, handle, &name)
-        })
+        self.with_entry(entry, now, |local| self.table.release(local, handle, &name))
     }
 
     pub(crate) fn release_by_key(&self, name: &Name, now: u64) -> Result<(), Ended> {
@@ -427,7 +423,9 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn close_down(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake_driver();
+        let wakes = self.waiters.close();
         locals::forget(self);
+        waiting::wake_all(wakes);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -453,4 +451,6 @@ pub(crate) struct Options {
     pub(crate) time: Timeline,
     pub(crate) buckets: usize,
     pub(crate) max_leases: Option<usize>,
+    pub(crate) max_waiters_per_key: usize,
+    pub(crate) max_waiters: usize,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Acquired, Engine, Options, Request};
+use crate::engine::{Acquired, Engine, Enqueued, Options, Request};
 use crate::error::AcquireError;
 use crate::key::HashSeed;
 use crate::table::{Name, Narrow};
@@ -33,6 +33,8 @@ fn engine(clock: &ManualClock) -> Arc<Engine<Narrow>> {
         time,
         buckets: 2,
         max_leases: None,
+        max_waiters_per_key: usize::MAX,
+        max_waiters: usize::MAX,
     })
     .expect("memory")
 }
@@ -71,6 +73,31 @@ impl World {
             .map_err(AcquireError::from)
     }
 
+    /// Waits in the queue, or leaves it after a while.
+    fn wait(&self, key: usize, ticks: u64, leaves: bool) -> Option<Acquired> {
+        let request = Request {
+            key: Key::from_raw(key as u128),
+            owner: 1,
+            ttl: Duration::from_nanos(ticks * TICK),
+            at_least: 0,
+        };
+        let waiter = match self.engine.enqueue(&request).expect("there is room") {
+            Enqueued::Granted(acquired) => return Some(acquired),
+            Enqueued::Waiting(waiter) => waiter,
+        };
+        for looks in 0.. {
+            if let Some(granted) = waiter.take() {
+                return Some(granted.expect("there is room"));
+            }
+            if leaves && looks == 20 {
+                self.engine.leave(&waiter);
+                break;
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+
     fn name(&self, key: usize, acquired: &Acquired) -> Name {
         self.engine.name(Key::from_raw(key as u128), acquired.token)
     }
@@ -78,7 +105,11 @@ impl World {
     /// One lease that nobody lets expire: granted, renewed, released.
     fn hold(&self, key: usize, random: &mut u64) {
         let before = self.highest[key].load(Ordering::SeqCst);
-        let Ok(granted) = self.grant(key, 400) else {
+        let granted = match next(random) % 4 {
+            0 => self.wait(key, 400, next(random).is_multiple_of(3)),
+            _ => self.grant(key, 400).ok(),
+        };
+        let Some(granted) = granted else {
             return;
         };
         self.granted.fetch_add(1, Ordering::Relaxed);
@@ -233,6 +264,7 @@ fn nothing_is_lost_while_every_word_wraps_and_the_array_changes_size() {
         0,
         "a lease was lost or ended twice"
     );
+    assert_eq!(world.engine.waiting(), 0);
     assert!(world.engine.totals().expired > 0 && world.engine.totals().revoked > 0);
     assert!(
         world.engine.memory() < 4 << 20,

@@ -5,10 +5,11 @@
 //! | `DEAD` (0) | free, private before a grant, or linked and waiting to be skipped | `HELD` (private only) |
 //! | `HELD` | a lease, up to its deadline; or a cell prepared in private | `KILLED_*`, `FROZEN`, `DEAD` |
 //! | `FROZEN` | a lease that lives on as a copy, or is about to | `DEAD` |
+//! | `QUEUE` | no lease: others wait for the key of this cell (rule 8) | `FROZEN_QUEUE`, `DEAD` |
+//! | `FROZEN_QUEUE` | the same, and lives on as a copy, or is about to | `DEAD` |
 //! | `KILLED_EXPIRED`, `KILLED_RELEASED`, `KILLED_REVOKED` | over, for that reason, and not yet reported | `DEAD`, whose winner reports |
 //!
-//! The deadline is an offset in ticks from the start of the cell's era. The spare bit is kept for
-//! "somebody waits" (rule 8).
+//! The deadline is an offset in ticks from the start of the cell's era.
 //!
 //! Key, token, owner, era and next are written only while the cell is private and may be read by
 //! anybody at any time. A reader that acts on them has loaded the state first, and afterwards either
@@ -26,11 +27,12 @@ use crate::sync::{AtomicU64, Ordering, fence_after_rmw};
 pub(crate) const DEAD: u64 = 0;
 pub(crate) const HELD: u64 = 1;
 pub(crate) const FROZEN: u64 = 2;
+pub(crate) const QUEUE: u64 = 3;
 pub(crate) const KILLED_EXPIRED: u64 = 4;
 pub(crate) const KILLED_RELEASED: u64 = 5;
 pub(crate) const KILLED_REVOKED: u64 = 6;
+pub(crate) const FROZEN_QUEUE: u64 = 7;
 
-const KILLED_BIT: u64 = 4;
 const TAG_BITS: u32 = 3;
 const SPARE_BITS: u32 = 1;
 const DEADLINE_SHIFT: u32 = TAG_BITS + SPARE_BITS;
@@ -94,7 +96,19 @@ impl<L: Layout> State<L> {
 
     #[inline]
     pub(crate) fn is_killed(self) -> bool {
-        self.0 & KILLED_BIT != 0
+        matches!(self.tag(), KILLED_EXPIRED..=KILLED_REVOKED)
+    }
+
+    /// Whether others wait for the cell's key.
+    #[inline]
+    pub(crate) fn is_queue(self) -> bool {
+        matches!(self.tag(), QUEUE | FROZEN_QUEUE)
+    }
+
+    /// Whether the cell has to stay linked.
+    #[inline]
+    pub(crate) fn is_kept(self) -> bool {
+        self.is_lease() || self.is_queue()
     }
 
     /// The deadline in ticks, for a cell of that era.
@@ -255,6 +269,19 @@ impl<'a> Cell<'a> {
         let stamp = Stamp::new::<L>(contents.deadline);
         self.fill(contents.key, contents.owner, &stamp, next);
         self.start(contents.token, &stamp)
+    }
+
+    /// Fills a private cell as the mark of a queue. The bucket's version stands where a lease has its
+    /// deadline: as that one, it keeps states of one life apart.
+    pub(crate) fn prepare_queue<L: Layout>(self, key: Key, version: u64, next: u32) {
+        let offset = version & ((1 << L::DEADLINE_BITS) - 1);
+        let stamp = Stamp {
+            deadline: 0,
+            link: 0,
+            state: State::<L>::new(0, offset, QUEUE).0,
+        };
+        self.fill(key, 0, &stamp, next);
+        let _: State<L> = self.start(0, &stamp);
     }
 
     /// The first half of [`prepare`](Self::prepare): what does not depend on the bucket.

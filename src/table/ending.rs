@@ -5,6 +5,7 @@
 
 use super::bucket::{DONE, NORMAL, UNINIT};
 use super::cell::{Cell, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State};
+use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::lookup::{Found, NotFound};
@@ -45,13 +46,23 @@ impl<L: Layout> Table<L> {
         cell.next() == 0 && Self::release_to(local, handle, token, cell, 0)
     }
 
-    /// The same with a lease behind the cell: the word of the grant vouches for the whole chain.
+    /// The same with a few leases and nothing else behind the cell: the word of the grant vouches for
+    /// the whole chain.
     pub(crate) fn release_beside(&self, local: &mut Local, handle: Handle, token: u64) -> bool {
         let cell = self.cell(handle.cell());
         let next = cell.next();
-        next != 0
-            && self.cell(next).state::<L>().is_lease()
-            && Self::release_to(local, handle, token, cell, next)
+        let mut at = next;
+        for _ in 0..FEW {
+            if at == 0 {
+                break;
+            }
+            let behind = self.cell(at);
+            if !behind.state::<L>().is_lease() {
+                return false;
+            }
+            at = behind.next();
+        }
+        at == 0 && Self::release_to(local, handle, token, cell, next)
     }
 
     #[inline(always)]
@@ -109,13 +120,17 @@ impl<L: Layout> Table<L> {
                 continue;
             }
             let next = cell.next();
-            let Some(keep) = self.first_lease(bucket, word, next) else {
+            let Some(keep) = self.first_kept(bucket, word, next) else {
                 continue;
             };
             if bucket.change(word, word.with_cell(keep)) {
                 self.retire(local, handle.cell(), state);
                 if next != keep {
                     self.free_skipped(local, next, keep);
+                }
+                if keep != 0 {
+                    // Only there can others be waiting: who came later has seen no lease.
+                    self.note_queue(local, name.key, name.hash);
                 }
                 return Ok(());
             }
@@ -251,9 +266,12 @@ impl<L: Layout> Table<L> {
     ) -> bool {
         debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
         let killed = state.with_tag(reason);
+        // Read before the CAS: afterwards the cell may be anybody's.
+        let key = self.cell(at).key();
         let won = state.is_held() && self.cell(at).change(state, killed);
         if won {
             self.finish(local, hash, at, killed);
+            self.note_queue(local, key, hash);
         }
         won
     }
@@ -269,7 +287,7 @@ impl<L: Layout> Table<L> {
             }
             if word.flag() == NORMAL && word.cell() == at {
                 let next = cell.next();
-                let Some(keep) = self.first_lease(bucket, word, next) else {
+                let Some(keep) = self.first_kept(bucket, word, next) else {
                     continue;
                 };
                 if bucket.change(word, word.with_cell(keep)) {
@@ -336,9 +354,9 @@ impl<L: Layout> Table<L> {
         }
     }
 
-    /// The first lease of a chain from `at` on; `None` if the bucket has changed meanwhile.
+    /// The first cell of a chain from `at` on that has to stay; `None` if the bucket has changed meanwhile.
     #[inline]
-    fn first_lease(
+    pub(super) fn first_kept(
         &self,
         bucket: super::array::Bucket<'_>,
         word: BucketWord<L>,
@@ -347,7 +365,7 @@ impl<L: Layout> Table<L> {
         let mut steps = 0;
         while at != 0 {
             let cell = self.cell(at);
-            if cell.state::<L>().is_lease() {
+            if cell.state::<L>().is_kept() {
                 break;
             }
             at = cell.next();

@@ -9,10 +9,10 @@ use crate::Key;
 use crate::sync::Ordering;
 
 /// Dead cells behind a live one that a bucket may keep over and above one for each live one.
-const DEAD_ALLOWED: usize = 4;
+pub(super) const DEAD_ALLOWED: usize = 4;
 
 /// Leases in a bucket that a grant looks through without being ready for all that may be there.
-const FEW: usize = 4;
+pub(super) const FEW: usize = 4;
 
 /// What a grant is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Ask {
     pub(crate) deadline: u64,
     /// The least token; 0 for any.
     pub(crate) at_least: u64,
+    /// For the head of the key's queue: nobody else is granted a key that others wait for.
+    pub(crate) queued: bool,
 }
 
 impl Ask {
@@ -39,7 +41,7 @@ impl Ask {
 }
 
 /// A grant.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) handle: Handle,
     pub(crate) token: u64,
@@ -63,8 +65,12 @@ impl Granted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Held(Contents),
+    /// Nobody holds the key, but others wait for it.
+    Queued,
     NoCell,
-    NoToken { wanted: u64 },
+    NoToken {
+        wanted: u64,
+    },
 }
 
 /// What [`Table::grant_beside`] came to.
@@ -79,7 +85,11 @@ pub(crate) enum Beside {
 /// What a walk of the chain found.
 enum Walk<L: Layout> {
     /// No lease of the key. `keep` is the first cell of the chain that is still a lease.
-    Free { keep: u32, crowded: bool },
+    Free {
+        keep: u32,
+        crowded: bool,
+        queued: bool,
+    },
     /// The key's lease, in a bucket that has not changed since.
     Held(Contents),
     /// The same, but its deadline has passed.
@@ -197,7 +207,11 @@ impl<L: Layout> Table<L> {
             }
             let first = word.cell();
             let (keep, crowded) = match self.walk_for_grant(local, word, ask) {
-                Walk::Free { keep, crowded } => (keep, crowded),
+                Walk::Free { queued: true, .. } if !ask.queued => {
+                    self.unprepare(local, new);
+                    return Err(Refused::Queued);
+                }
+                Walk::Free { keep, crowded, .. } => (keep, crowded),
                 Walk::Again => continue,
                 Walk::Expired(at, state) => {
                     self.kill(local, ask.hash, at, state, KILLED_EXPIRED);
@@ -240,7 +254,7 @@ impl<L: Layout> Table<L> {
     }
 
     #[cold]
-    fn cell_for_grant(&self, local: &mut Local) -> Option<u32> {
+    pub(super) fn cell_for_grant(&self, local: &mut Local) -> Option<u32> {
         self.keep_sized(local);
         local.free.pop().or_else(|| {
             // The other half is for copies: a table that is full can still change its size.
@@ -250,7 +264,7 @@ impl<L: Layout> Table<L> {
     }
 
     /// Gives back a cell that was taken for a grant, and maybe filled in.
-    fn unprepare(&self, local: &mut Local, new: u32) {
+    pub(super) fn unprepare(&self, local: &mut Local, new: u32) {
         if new != 0 {
             self.unfill(new);
             self.give_cell(local, new);
@@ -266,7 +280,7 @@ impl<L: Layout> Table<L> {
 
     fn walk_for_grant(&self, local: &Local, word: BucketWord<L>, ask: &Ask) -> Walk<L> {
         let bucket = local.array.bucket(ask.hash);
-        let mut keep = 0;
+        let (mut keep, mut queued) = (0, false);
         let (mut live, mut dead, mut steps) = (0, 0, 0);
         let mut at = word.cell();
         while at != 0 {
@@ -288,6 +302,12 @@ impl<L: Layout> Table<L> {
                     }
                     return Walk::Expired(at, state);
                 }
+            } else if state.is_queue() {
+                if keep == 0 {
+                    keep = at;
+                }
+                live += 1;
+                queued |= cell.key() == ask.key;
             } else if keep != 0 {
                 dead += 1;
             }
@@ -300,6 +320,7 @@ impl<L: Layout> Table<L> {
         Walk::Free {
             keep,
             crowded: dead > live + DEAD_ALLOWED,
+            queued,
         }
     }
 }

@@ -244,7 +244,7 @@ impl<L: Layout> Table<L> {
         frozen
     }
 
-    /// `HELD -> FROZEN` along the chain of `word`, as long as the bucket says that word.
+    /// `HELD -> FROZEN` and `QUEUE -> FROZEN_QUEUE` along the chain of `word`, as long as the bucket says that word.
     fn freeze_states(&self, bucket: super::array::Bucket<'_>, word: BucketWord<L>) {
         let mut at = word.cell();
         while at != 0 {
@@ -254,7 +254,12 @@ impl<L: Layout> Table<L> {
             if bucket.load_in_order::<L>() != word {
                 return;
             }
-            if !state.is_held() || cell.change(state, state.with_tag(cell::FROZEN)) {
+            let frozen = match state.tag() {
+                cell::HELD => cell::FROZEN,
+                cell::QUEUE => cell::FROZEN_QUEUE,
+                _ => state.tag(),
+            };
+            if frozen == state.tag() || cell.change(state, state.with_tag(frozen)) {
                 at = cell.next();
             }
         }
@@ -285,6 +290,15 @@ impl<L: Layout> Table<L> {
                         deadline: contents.deadline,
                     });
                 }
+            } else if state.tag() == cell::FROZEN_QUEUE {
+                let key = source.key();
+                if belongs(self.hash(key)) {
+                    let copy = self.cell_for_copy(local);
+                    self.cell(copy)
+                        .prepare_queue::<L>(key, word.version(), copies.first);
+                    copies.first = copy;
+                    copies.queues.push(copy);
+                }
             }
             at = source.next();
             steps += 1;
@@ -308,10 +322,11 @@ impl<L: Layout> Table<L> {
         if won {
             local.moved.extend(copies.made);
         } else {
-            for copy in copies.made {
-                let cell = self.cell(copy.cell);
+            let leases = copies.made.iter().map(|copy| copy.cell);
+            for copy in leases.chain(copies.queues) {
+                let cell = self.cell(copy);
                 cell.set_state(cell.state::<L>().with_tag(DEAD));
-                self.give_cell(local, copy.cell);
+                self.give_cell(local, copy);
             }
         }
         won
@@ -387,4 +402,6 @@ impl<L: Layout> Table<L> {
 struct Copies {
     first: u32,
     made: Vec<Moved>,
+    /// Marks of queues, which the wheel has nothing to do with.
+    queues: Vec<u32>,
 }

@@ -3,12 +3,13 @@
 //! Nothing here is shared except the counters, which only their thread writes. A `Local` starts at a
 //! line of its own: free lists of two threads on one line cost a third of a pair.
 
+use std::task::Waker;
 use std::time::Duration;
 
 use super::array::Array;
-use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
-
 use super::cell::Stamp;
+use crate::Key;
+use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
 
 /// Free cells that a thread keeps at most.
 pub(crate) const KEPT: usize = 64;
@@ -186,8 +187,14 @@ pub(crate) struct Local {
     pub(crate) now: u64,
     /// Copies that this operation published and the wheel has yet to hear of.
     pub(crate) moved: Vec<Moved>,
+    /// Keys whose lease this operation ended while others wait for it, with their hashes.
+    pub(crate) queues: Vec<(Key, u64)>,
+    /// Whom this operation has granted a lease to, to be woken after it.
+    pub(crate) wakes: Vec<Waker>,
     /// The leases of `counters` that a limit on their number knows of.
     pub(crate) accounted: i64,
+    /// The leases that this operation has counted in advance, under such a limit.
+    pub(crate) reserved: i64,
     /// Cells went back to the table: it may want to shrink.
     pub(crate) spilled: bool,
     /// This thread has started a resize.
@@ -198,7 +205,7 @@ impl Local {
     /// Whether the operation under way left something to do after it.
     #[inline]
     pub(crate) fn has_chores(&self) -> bool {
-        self.spilled | self.resized | !self.moved.is_empty()
+        self.spilled | self.resized | !self.moved.is_empty() | !self.queues.is_empty()
     }
 
     pub(crate) fn new(array: Arc<Array>, counters: Arc<Counters>) -> Self {
@@ -209,7 +216,10 @@ impl Local {
             last: LastStamp::default(),
             now: 0,
             moved: Vec::new(),
+            queues: Vec::new(),
+            wakes: Vec::new(),
             accounted: 0,
+            reserved: 0,
             spilled: false,
             resized: false,
         }

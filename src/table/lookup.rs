@@ -5,7 +5,7 @@ use super::cell::{Contents, State};
 use super::ending::Ended;
 use super::layout::Layout;
 use super::local::Local;
-use super::{Handle, Table, WALK_CHECK};
+use super::{BucketWord, Handle, Table, WALK_CHECK};
 use crate::Key;
 
 /// A lease found in its bucket, which has not changed between the walk and the end of it.
@@ -19,6 +19,8 @@ pub(crate) struct Found<L: Layout> {
     pub(crate) contents: Contents,
     /// Of its deadline.
     pub(super) era: u64,
+    /// The bucket's word at the end of the walk.
+    pub(super) word: BucketWord<L>,
     /// The last token of the bucket.
     newest: u64,
 }
@@ -89,6 +91,7 @@ impl<L: Layout> Table<L> {
                         state,
                         contents,
                         era,
+                        word,
                         newest,
                     });
                 }

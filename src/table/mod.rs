@@ -17,8 +17,8 @@
 //!    the end. Each lease's end is reported exactly once.
 //! 7. **By key** (`lookup.rs`): walk, load state, key and token, reload the bucket, only then CAS the
 //!    state.
-//! 8. *Waiters*: not built yet; a bit of the state is kept for them. (A release by the word of the
-//!    grant will have to look at the state again after its CAS, or it misses who set the bit before.)
+//! 8. **Waiting** (`queue.rs`): a key that others wait for has a mark in its bucket, a cell that is no
+//!    lease and refuses all but the head of the queue. Whoever ends a lease looks for it.
 //! 9. **Freeze** (`growth.rs`): the bucket's word first, then each held state, with the bucket
 //!    reloaded between load and CAS.
 //! 10. **Copy**: fresh cells, published by one CAS on the `UNINIT` word; losers free theirs. When all
@@ -40,8 +40,9 @@
 //!   of a cell alone in its bucket looks at the state and CASes the bucket without having loaded it.
 //!   Besides being shorter, it asks for the bucket's cache line once.
 //!
-//! Rule 12 is not among them: the loom models in `loom_models/rebuilds.rs` and the stress of narrow
-//! words in `engine/stress.rs` have it.
+//! Rules 8 and 12 are not among them: the loom models in `loom_models/queues.rs` and `rebuilds.rs`
+//! and the stress of narrow words in `engine/stress.rs` have them. (Rule 8 differs from the first model,
+//! which had a bit in the lease's state: a release by the word of the grant would miss that.)
 //!
 //! # Orderings
 //!
@@ -68,6 +69,7 @@ mod local;
 mod lookup;
 #[cfg(all(test, tenure_loom))]
 mod loom_models;
+mod queue;
 mod renew;
 mod slab;
 #[cfg(all(test, not(tenure_loom)))]
@@ -81,6 +83,7 @@ pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};
 pub(crate) use self::local::{Counters, LastStamp, Local, Moved};
 pub(crate) use self::lookup::{Found, NotFound};
+pub(crate) use self::queue::Marked;
 pub(crate) use self::renew::{Unrenewed, Wanted};
 
 use self::array::Array;

@@ -35,6 +35,7 @@ impl Bench {
             owner: 1,
             deadline: self.local.now + ttl,
             at_least,
+            queued: false,
         };
         self.table.grant(&mut self.local, &ask)
     }
@@ -334,6 +335,43 @@ fn a_table_without_cells_still_says_who_holds_the_key() {
         bench.grant_at_least(0, 1, 0),
         Err(Refused::Held { .. })
     ));
+}
+
+/// A release sees that others wait, wherever in the chain behind it their mark stands (I7).
+#[test]
+fn a_release_notices_a_mark_however_deep_it_stands() {
+    for between in 0..6 {
+        let mut bench = Bench::new(1);
+        let before = bench.grant(1, 10);
+        let name = bench.name(1, 0);
+        let marked = bench
+            .table
+            .mark_queue(&mut bench.local, name.key, name.hash);
+        assert_eq!(marked, Marked::Yes);
+        for key in 0..between {
+            bench.grant(2 + key, 10);
+        }
+        assert_eq!(bench.release(1, before), Ok(()));
+        assert!(!std::mem::take(&mut bench.local.queues).is_empty());
+        assert_eq!(bench.grant_at_least(1, 10, 0).err(), Some(Refused::Queued));
+        let head = Ask {
+            key: name.key,
+            hash: name.hash,
+            owner: 1,
+            deadline: 10,
+            at_least: 0,
+            queued: true,
+        };
+        let head = bench
+            .table
+            .grant(&mut bench.local, &head)
+            .expect("kept for it");
+        let local = &mut bench.local;
+        assert!(!bench.table.release_fast(local, head.handle, head.token));
+        assert!(!bench.table.release_beside(local, head.handle, head.token));
+        assert_eq!(bench.release(1, head), Ok(()));
+        assert!(!bench.local.queues.is_empty(), "{between} leases between");
+    }
 }
 
 /// The word of a grant means something in its own array only; the long way finds the lease in any.

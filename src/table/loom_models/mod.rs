@@ -11,13 +11,14 @@
 mod endings;
 mod grants;
 mod moves;
+mod queues;
 mod rebuilds;
 mod recycling;
 mod store;
 
 use loom::thread::{self, JoinHandle};
 
-use super::cell::{DEAD, HELD};
+use super::cell::{DEAD, HELD, QUEUE};
 use super::*;
 use crate::key::{HashSeed, Key};
 use crate::sync::Ordering;
@@ -116,6 +117,7 @@ impl Hand {
             owner: raw as u64,
             deadline,
             at_least: 0,
+            queued: false,
         };
         let Self { table, local, path } = self;
         let lease = |granted: Granted| Lease {
@@ -202,6 +204,39 @@ impl Hand {
         self.table.help_resize(&mut self.local, groups);
     }
 
+    /// Puts the mark of a queue.
+    fn mark(&mut self, raw: u128) -> Marked {
+        let key = Key::from_raw(raw);
+        let hash = self.table.hash(key);
+        self.table.mark_queue(&mut self.local, key, hash)
+    }
+
+    /// Takes it away.
+    fn unmark(&mut self, raw: u128) {
+        let key = Key::from_raw(raw);
+        let hash = self.table.hash(key);
+        self.table.unmark_queue(&mut self.local, key, hash);
+    }
+
+    /// Whether an operation of this thread has seen that a queue has to move on.
+    fn noted(&mut self) -> bool {
+        !std::mem::take(&mut self.local.queues).is_empty()
+    }
+
+    /// A grant for the head of a queue.
+    fn grant_head(&mut self, raw: u128, deadline: u64) -> Result<Granted, Refused> {
+        let key = Key::from_raw(raw);
+        let ask = Ask {
+            key,
+            hash: self.table.hash(key),
+            owner: raw as u64,
+            deadline,
+            at_least: 0,
+            queued: true,
+        };
+        self.table.grant(&mut self.local, &ask)
+    }
+
     /// Rebuilds the bucket of a key in place.
     fn shed(&mut self, raw: u128) {
         let hash = self.table.hash(Key::from_raw(raw));
@@ -258,7 +293,8 @@ fn settle(hands: &mut [&mut Hand]) -> Totals {
         while at != 0 {
             assert!(seen.insert(at), "cell {at} is linked twice");
             let tag = table.cell(at).state::<Wide>().tag();
-            assert!(tag == DEAD || tag == HELD, "cell {at} is left with {tag}");
+            let settled = matches!(tag, DEAD | HELD | QUEUE);
+            assert!(settled, "cell {at} is left with {tag}");
             held += i64::from(tag == HELD);
             at = table.cell(at).next();
         }
