@@ -28,6 +28,9 @@ use crate::Timestamp;
 ///
 /// The date plays no part: a clock counts from an origin of its own.
 ///
+/// It is read inside of operations, under the lock of a queue too: it must not use the manager, and
+/// should not block or panic.
+///
 /// ```
 /// use std::time::Instant;
 /// use tenure::{Clock, Timestamp};
