@@ -28,7 +28,9 @@ use crate::token::FencingToken;
 /// word, whatever the number of keys; a renewal is one. These and all operations by token are
 /// lock-free. What is not: a thread's first operation on a manager and its exit, which register its
 /// counters under a mutex; [`len`](Self::len) and [`stats`](Self::stats), which read them under it;
-/// and [`advance`](Self::advance), which only one thread does at a time (the others don't wait).
+/// [`advance`](Self::advance), which only one thread does at a time (the others don't wait); and, of
+/// keys that others wait for, [`acquire`](Self::acquire) and the end of a lease, which take the lock of
+/// the queue.
 ///
 /// Memory follows the number of leases out at once: a cell of 64 bytes each and 27 to 48 bytes of
 /// buckets. Keys that nobody holds cost nothing. Cells are reused, and not given back to the
