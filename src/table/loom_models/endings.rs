@@ -248,6 +248,8 @@ fn an_expiry_of_a_deep_cell_races_the_releases_of_both() {
 }
 
 /// Release of a first cell while the one behind it is revoked and its key granted again.
+///
+/// Fails if a release by the word of the grant unlinks what is behind its cell.
 #[test]
 fn a_release_races_the_end_of_the_lease_behind_it() {
     model(4, |path| {
@@ -265,6 +267,8 @@ fn a_release_races_the_end_of_the_lease_behind_it() {
 }
 
 /// Both leases of a bucket are released and granted again.
+///
+/// Fails if a release by the word of the grant unlinks what is behind its cell.
 #[test]
 fn two_releases_in_one_bucket_and_two_grants() {
     model(3, |path| {

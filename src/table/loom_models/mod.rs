@@ -1,12 +1,14 @@
 //! Loom models of the rules: small enough to be run through every interleaving that a few preemptions
 //! allow, with the reorderings of weak memory.
 //!
-//! Run with `RUSTFLAGS="--cfg tenure_loom -C overflow-checks" cargo test --release --lib loom_models`. Each model runs
-//! twice: with the fast paths tried first, as the engine does, and with the full rules alone. Each
-//! one's doc names broken steps with which it was seen to fail.
+//! Run with `RUSTFLAGS="--cfg tenure_loom -C overflow-checks" cargo test --release --lib loom_models`.
+//! Each model runs twice: with the fast paths tried first, as the engine does, and with the full rules
+//! alone. Each one's doc names broken steps with which it was seen to fail, or says that none was.
+//! (A spawned thread's writes are not tried before the first thread's earlier loads: the reader
+//! belongs into the spawned one.)
 //!
 //! Loom takes sequentially consistent accesses for acquire-release ones, so under it the fences of
-//! `load_in_order`, `state_in_order` and `change` stand in for them.
+//! `load_in_order` and `state_in_order` stand in for them.
 
 mod endings;
 mod grants;

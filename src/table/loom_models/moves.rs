@@ -261,6 +261,8 @@ fn the_parent_is_kept_until_every_group_has_moved() {
 }
 
 /// Release of a first cell against growth, with another lease behind it, which stays.
+///
+/// Fails if a release by the word of the grant unlinks what is behind its cell.
 #[test]
 fn the_lease_behind_a_release_survives_a_move() {
     model(3, |path| {

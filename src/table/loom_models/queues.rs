@@ -68,7 +68,7 @@ fn a_revocation_and_a_mark_see_each_other() {
 
 /// Nobody barges in between a lease and the head of its queue (I7).
 ///
-/// Fails if a mark is skipped like a dead cell, or if a grant does not look for one.
+/// Fails if a grant does not look for a mark, or if a kill does not.
 #[test]
 fn nobody_barges_past_a_mark() {
     model(3, |path| {
@@ -94,7 +94,8 @@ fn nobody_barges_past_a_mark() {
 
 /// A mark moves with its bucket, once, while the lease before it is released.
 ///
-/// Fails if marks are not frozen or not copied, or if the loser of a publication keeps its copy.
+/// Fails if marks are not frozen, if one is skipped like a dead cell, or if the loser of a publication
+/// keeps its copy.
 #[test]
 fn a_mark_survives_a_move() {
     model(2, |path| {
