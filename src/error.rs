@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{FencingToken, OwnerId};
+use crate::{FencingToken, Key, OwnerId};
 
 /// Why a grant was refused by [`try_acquire`](crate::LockManager::try_acquire).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
     /// A live lease holds the key.
@@ -52,11 +52,54 @@ pub enum AcquireError {
         /// The limit that was met.
         limit: usize,
     },
+    /// Nobody holds the key, and nobody is granted it for now: its last lease ended uncleanly and had a
+    /// lock-delay, or was released before its minimum hold was over.
+    Delayed {
+        /// How long that lasts.
+        remaining: Duration,
+    },
+    /// Waiting would never end: whoever holds the key waits, directly or through others, for what this
+    /// owner holds. The acquisition has left the queue.
+    Deadlock {
+        /// Who waits for whom.
+        cycle: Box<Cycle>,
+    },
+    /// The session of the acquisition is over: open another one.
+    SessionOver,
+    /// The shared lease that was to be upgraded is over, or is none: acquire anew.
+    Lapsed {
+        /// Its token.
+        token: FencingToken,
+    },
+    /// A semaphore has from 1 to 2^30 - 1 permits.
+    Permits {
+        /// The number asked for.
+        of: u32,
+    },
     /// The time that [`Acquire::wait_timeout`](crate::Acquire::wait_timeout) or
     /// [`Acquire::wait_until`](crate::Acquire::wait_until) was given has passed. The place in the
     /// queue is given up.
     TimedOut,
     /// Every handle of the manager was dropped; nobody will grant anything any more.
+    Closed,
+}
+
+/// Who waits for whom, in a circle: each owner waits for a key that the next one holds, or waits for
+/// ahead of it, and the last one for what the first has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cycle {
+    /// The owners with the keys that they wait for; the first is the one who was told.
+    pub waits: Vec<(OwnerId, Key)>,
+}
+
+/// Why a session could not be kept alive or closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The session is over: its deadline passed, and so did its leases. It stays over.
+    Over,
+    /// Every handle of the manager was dropped.
     Closed,
 }
 
@@ -87,6 +130,11 @@ pub enum RenewError {
         ttl: Duration,
         /// The most that this manager accepts.
         max: Duration,
+    },
+    /// The lease lasts as long as its session: keep that alive.
+    InSession {
+        /// The token that was presented.
+        token: FencingToken,
     },
     /// Every handle of the manager was dropped; nobody arbitrates this lease any more.
     Closed,
@@ -211,10 +259,52 @@ impl fmt::Display for AcquireError {
                 "{limit} acquisitions wait already: try again later, or raise `max_waiters` or \
                  `max_waiters_per_key`"
             ),
+            Self::Delayed { remaining } => write!(
+                f,
+                "nobody holds the key, but nobody is granted it for another {remaining:?}: try again then, \
+                 or wait"
+            ),
+            Self::Deadlock { cycle } => write!(f, "{cycle}: release what you hold, and start again"),
+            Self::SessionOver => {
+                f.write_str("the session is over, and its leases with it: open another one")
+            }
+            Self::Lapsed { token } => write!(
+                f,
+                "the shared lease of token {token} is over, so it can't be upgraded: acquire anew"
+            ),
+            Self::Permits { of } => write!(
+                f,
+                "a semaphore of {of} permits is out of range: choose from 1 to {}",
+                crate::wish::MAX_PERMITS
+            ),
             Self::TimedOut => f.write_str(
                 "the key was not free in time, and the place in the queue is given up: wait longer, \
                  or do without",
             ),
+            Self::Closed => closed(f),
+        }
+    }
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("deadlock: ")?;
+        for (owner, key) in &self.waits {
+            write!(f, "owner {owner} waits for {key} held by ")?;
+        }
+        match self.waits.first() {
+            Some((owner, _)) => write!(f, "owner {owner}"),
+            None => f.write_str("nobody"),
+        }
+    }
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Over => {
+                f.write_str("the session is over, and its leases with it: open another one")
+            }
             Self::Closed => closed(f),
         }
     }
@@ -227,6 +317,10 @@ impl fmt::Display for RenewError {
             Self::NeverGranted { token } => never_granted(f, *token),
             Self::TtlTooShort { ttl, min } => too_short(f, *ttl, *min),
             Self::TtlTooLong { ttl, max } => too_long(f, *ttl, *max),
+            Self::InSession { token } => write!(
+                f,
+                "the lease of token {token} lasts as long as its session: keep that alive instead"
+            ),
             Self::Closed => closed(f),
             Self::OutOfMemory => f.write_str(
                 "no memory to renew the lease, which stays as it was: free some and renew again",
@@ -339,6 +433,7 @@ fn closed(f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 impl std::error::Error for AcquireError {}
+impl std::error::Error for SessionError {}
 impl std::error::Error for RenewError {}
 impl std::error::Error for ReleaseError {}
 impl std::error::Error for ValidateError {}

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::acquire::Upgrade;
 use crate::engine::{Acquired, Engine};
 use crate::error::{ReleaseError, RenewError};
 use crate::key::Key;
+use crate::lost::Lost;
 use crate::owner::OwnerId;
 use crate::table::{Ended, Handle, Name, Unrenewed, Wanted};
 use crate::time::Timestamp;
 use crate::timeline::{BadTtl, Renewal};
 use crate::token::FencingToken;
+use crate::wish::Mode;
 
 /// A lease that was granted, as a guard: dropping it releases the lease.
 ///
@@ -69,6 +72,14 @@ impl Hold<'_> {
             Self::Borrowed(engine) => engine,
             Self::Owned(engine) => engine,
         }
+    }
+
+    /// The same without the borrow.
+    pub(crate) fn to_owned_hold(&self) -> Hold<'static> {
+        Hold::Owned(match self {
+            Self::Borrowed(engine) => engine.share(),
+            Self::Owned(engine) => Arc::clone(engine),
+        })
     }
 
     /// Only an owned guard can outlive its manager.
@@ -172,9 +183,8 @@ impl<'m> Lease<'m> {
         let seen = engine
             .deadline_by_handle(self.handle(), &name)
             .or_else(|| {
-                let found = engine.find(self.key, engine.time.now()).ok()?;
-                let mine = found.contents.token == self.token;
-                mine.then(|| (found.contents.deadline, found.handle()))
+                let seen = engine.find(&name, engine.time.now())?;
+                Some((seen.contents.deadline, seen.handle))
             })?;
         Some(self.note(seen))
     }
@@ -301,6 +311,106 @@ impl<'m> Lease<'m> {
         }
     }
 
+    /// Who else may hold the key at the same time.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        let code = self.handle().recorded_code();
+        code.map_or(Mode::Exclusive, Mode::from_code)
+    }
+
+    /// Resolves when the lease is over, and says how it ended: to be awaited, or blocked on.
+    ///
+    /// Within a tick of its deadline, if the wheel is turned by then; at once when it is revoked, or
+    /// released by its token. A lease that was over already counts as
+    /// [`Expired`](crate::Loss::Expired) if its deadline has passed, and as
+    /// [`Revoked`](crate::Loss::Revoked) otherwise.
+    ///
+    /// Whoever awaits it runs on its own: however slow it is, or if it panics, nothing waits for it. The
+    /// first call for a lease takes a lock, and so do the lease's end and renewals by token after that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tenure::{LockManager, Loss};
+    ///
+    /// let locks = LockManager::new();
+    /// let lease = locks.try_acquire("a", 1, Duration::from_millis(20))?;
+    /// assert_eq!(lease.lost().wait(), Loss::Expired);
+    /// assert!(!lease.is_live());
+    /// # Ok::<(), tenure::AcquireError>(())
+    /// ```
+    pub fn lost(&self) -> Lost {
+        let deadline = self.deadline.load(Ordering::Relaxed);
+        Lost::new(self.hold.engine().signal(&self.name(), deadline))
+    }
+
+    /// Makes an exclusive lease a shared one, with the same token and deadline: others who share may come
+    /// in, and nobody has held the key in between. A lease of another mode stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`renew`](Self::renew) but for those about the TTL.
+    pub fn downgrade(&mut self) -> Result<(), RenewError> {
+        if self.hold.is_closed() {
+            return Err(RenewError::Closed);
+        }
+        let shared = self.hold.engine().downgrade(&self.name());
+        match shared {
+            Ok(handle) => {
+                let deadline = *self.deadline.get_mut();
+                self.note((deadline, handle));
+                Ok(())
+            }
+            Err(ended) => Err(renew_error(Unrenewed::Ended(ended), self.token())),
+        }
+    }
+
+    /// Makes a shared lease an exclusive one, once nobody else shares it: to be awaited, or blocked on
+    /// with [`Upgrade::wait`]. It comes before all who wait for the key. The lease gets a new token, and
+    /// lasts for `ttl` from then on, or until its old deadline if that is later.
+    ///
+    /// Meanwhile the shared lease goes on, up to its deadline.
+    ///
+    /// # Errors
+    ///
+    /// Of two who share a key and would upgrade, the second is told
+    /// [`Deadlock`](crate::AcquireError::Deadlock) at once: it must release for the first to go on.
+    /// [`Lapsed`](crate::AcquireError::Lapsed) if the shared lease is over. The lease is as it was after
+    /// any error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tenure::{LockManager, Mode};
+    ///
+    /// let locks = LockManager::new();
+    /// let ttl = Duration::from_secs(10);
+    /// let mut lease = locks.acquire("a", 1, ttl).shared().try_now()?;
+    /// let shared = lease.token();
+    /// lease.upgrade(ttl).wait()?;
+    /// assert_eq!(lease.mode(), Mode::Exclusive);
+    /// assert!(lease.token() > shared);
+    /// lease.downgrade()?;
+    /// assert_eq!(lease.mode(), Mode::Shared);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn upgrade(&mut self, ttl: Duration) -> Upgrade<'_, 'm> {
+        Upgrade::new(self, ttl)
+    }
+
+    /// How it reaches its engine.
+    pub(crate) fn hold(&self) -> &Hold<'m> {
+        &self.hold
+    }
+
+    /// The lease has become another one.
+    pub(crate) fn become_upgraded(&mut self, acquired: &Acquired) {
+        self.token = acquired.token;
+        self.note((acquired.deadline, acquired.handle));
+    }
+
     /// Gives up the guard and keeps the lease, until its deadline or a
     /// [`release`](crate::LockManager::release) by the token that this returns.
     pub fn detach(self) -> FencingToken {
@@ -315,12 +425,8 @@ impl<'m> Lease<'m> {
     /// is dropped, this guard's lease is over, and its operations say `Closed`. Costs one reference
     /// count.
     pub fn into_owned(mut self) -> Lease<'static> {
-        let engine = match &self.hold {
-            Hold::Borrowed(engine) => engine.share(),
-            Hold::Owned(engine) => Arc::clone(engine),
-        };
         let owned = Lease {
-            hold: Hold::Owned(engine),
+            hold: self.hold.to_owned_hold(),
             key: self.key,
             token: self.token,
             owner: self.owner,
@@ -365,8 +471,9 @@ pub(crate) fn bad_ttl(ttl: Duration, bad: BadTtl) -> RenewError {
 #[cold]
 pub(crate) fn renew_error(unrenewed: Unrenewed, token: FencingToken) -> RenewError {
     match unrenewed {
-        Unrenewed::Ended(Ended::Expired) => RenewError::Expired { token },
+        Unrenewed::Ended(Ended::Expired | Ended::Recorded) => RenewError::Expired { token },
         Unrenewed::Ended(Ended::NeverGranted) => RenewError::NeverGranted { token },
+        Unrenewed::InSession => RenewError::InSession { token },
         Unrenewed::NoMemory => RenewError::OutOfMemory,
     }
 }
@@ -376,5 +483,7 @@ pub(crate) fn release_error(ended: Ended, token: FencingToken) -> ReleaseError {
     match ended {
         Ended::Expired => ReleaseError::Expired { token },
         Ended::NeverGranted => ReleaseError::NeverGranted { token },
+        // The engine has asked the record.
+        Ended::Recorded => ReleaseError::Expired { token },
     }
 }

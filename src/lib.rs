@@ -10,29 +10,38 @@ mod fence;
 mod key;
 mod lease;
 mod locals;
+mod lost;
 mod manager;
 mod owner;
+mod park;
+mod records;
+mod session;
 mod sync;
 mod table;
 mod time;
 mod timeline;
 mod token;
-mod waiters;
 mod wheel;
+mod wish;
 
-pub use self::acquire::Acquire;
+pub use self::acquire::{Acquire, Upgrade};
 pub use self::builder::Builder;
 pub use self::clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use self::error::{
-    AcquireError, BuildError, ReleaseError, RenewError, RevokeError, ValidateError,
+    AcquireError, BuildError, Cycle, ReleaseError, RenewError, RevokeError, SessionError,
+    ValidateError,
 };
 pub use self::fence::{Fence, Fenced, StaleToken};
 pub use self::key::{HashSeed, Key, ToKey};
 pub use self::lease::Lease;
+pub use self::lost::Lost;
 pub use self::manager::{Holder, LockManager, Stats};
 pub use self::owner::OwnerId;
+pub use self::session::Session;
+pub use self::table::Loss;
 pub use self::time::Timestamp;
 pub use self::token::{FencingToken, TokenError};
+pub use self::wish::Mode;
 
 /// What the fuzz targets drive and the public interface does not show.
 #[cfg(fuzzing)]

@@ -7,15 +7,17 @@ use std::time::Duration;
 use crate::acquire::Acquire;
 use crate::builder::Builder;
 use crate::driver::Driver;
-use crate::engine::{Engine, Request};
+use crate::engine::{Engine, Request, Seen};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
-use crate::lease::{Lease, bad_ttl, release_error, renew_error};
+use crate::lease::{Hold, Lease, bad_ttl, release_error, renew_error};
 use crate::owner::OwnerId;
+use crate::session::Session;
 use crate::sync::Arc;
-use crate::table::{Contents, Ended};
+use crate::table::Ended;
 use crate::time::Timestamp;
 use crate::token::FencingToken;
+use crate::wish::{Mode, Wish};
 
 /// An embedded lock manager: grants leases on keys, each with a fencing token that only rises.
 ///
@@ -80,6 +82,8 @@ pub struct Holder {
     pub key: Key,
     /// Whom the lease was granted to.
     pub owner: OwnerId,
+    /// Who else may hold the key at the same time.
+    pub mode: Mode,
     /// The fencing token of the grant.
     pub token: FencingToken,
     /// When the lease ends if it is not renewed, on the manager's clock.
@@ -268,7 +272,20 @@ impl LockManager {
             ttl,
             at_least: 0,
         };
-        Acquire::new(&self.engine, request)
+        Acquire::new(Hold::Borrowed(&self.engine), Wish::plain(request))
+    }
+
+    /// Opens a session: one TTL over any number of leases.
+    ///
+    /// # Errors
+    ///
+    /// Those about the TTL.
+    pub fn session(
+        &self,
+        owner: impl Into<OwnerId>,
+        ttl: Duration,
+    ) -> Result<Session<'_>, AcquireError> {
+        self.engine.session(owner.into(), ttl)
     }
 
     /// How many acquisitions wait at the moment.
@@ -334,13 +351,14 @@ impl LockManager {
         let now = engine.time.now();
         let name = engine.name(key.to_key(&engine.seed), token.get());
         match engine.validate(&name, now) {
-            Ok(found) => Ok(self.holder_of(&found.contents, now)),
-            Err(Ended::Expired) => Err(ValidateError::Expired { token }),
+            Ok(seen) => Ok(self.holder_of(&seen, now)),
+            Err(Ended::Expired | Ended::Recorded) => Err(ValidateError::Expired { token }),
             Err(Ended::NeverGranted) => Err(ValidateError::NeverGranted { token }),
         }
     }
 
-    /// Ends the live lease of `key`, whoever holds it, and says whose it was.
+    /// Ends the live lease of `key`, whoever holds it, and says whose it was. Of a key with several, all
+    /// of them, and says whose the first was.
     ///
     /// Its holder learns of it at its next renewal or release, and a fenced resource rejects its
     /// writes once the next holder has written. (A release at the very same moment may say `Ok` as
@@ -351,35 +369,44 @@ impl LockManager {
     /// [`RevokeError::NotHeld`] if nobody holds the key.
     pub fn revoke(&self, key: impl ToKey) -> Result<Holder, RevokeError> {
         let now = self.engine.time.now();
-        match self.engine.revoke(key.to_key(&self.engine.seed), now) {
-            Ok(found) => Ok(self.holder_of(&found.contents, now)),
-            Err(_) => Err(RevokeError::NotHeld),
+        let revoked = self.engine.revoke(key.to_key(&self.engine.seed), now);
+        match revoked.first() {
+            Some(seen) => Ok(self.holder_of(seen, now)),
+            None => Err(RevokeError::NotHeld),
         }
     }
 
-    /// The live lease of `key`, if there is one.
+    /// The live lease of `key`, if there is one; of several, the one that lasts longest.
     #[must_use]
     pub fn holder(&self, key: impl ToKey) -> Option<Holder> {
         let now = self.engine.time.now();
-        let found = self.engine.live(key.to_key(&self.engine.seed), now).ok()?;
-        Some(self.holder_of(&found.contents, now))
+        let seen = self.engine.live(key.to_key(&self.engine.seed), now).ok()?;
+        Some(self.holder_of(&seen, now))
     }
 
     /// The live leases, in no order.
     ///
     /// A lease that is live from the first call of `next` to the last is seen exactly once; one that
-    /// comes or goes meanwhile may be seen. Holds no lock, and takes time in the number of buckets.
+    /// comes or goes meanwhile may be seen; and one may be missed that becomes shared or reentrant
+    /// meanwhile. Holds no lock while the caller has a lease in hand, and takes time in the number of
+    /// buckets.
     pub fn iter(&self) -> impl Iterator<Item = Holder> + '_ {
         let bits = self.engine.class_bits();
+        let mut recorded = self.engine.recorded();
         let mut class = 0;
-        let mut found = Vec::new();
         let mut ready = VecDeque::new();
         std::iter::from_fn(move || {
-            while ready.is_empty() && class >> bits == 0 {
-                self.engine.collect(class, bits, &mut found);
-                class += 1;
+            while ready.is_empty() {
+                let found = match recorded.next() {
+                    Some(found) => found,
+                    None if class >> bits == 0 => {
+                        class += 1;
+                        self.engine.collect(class - 1, bits)
+                    }
+                    None => break,
+                };
                 let now = self.engine.time.now();
-                ready.extend(found.iter().filter_map(|lease| self.live(lease, now)));
+                ready.extend(found.iter().filter_map(|seen| self.live(seen, now)));
             }
             ready.pop_front()
         })
@@ -458,8 +485,10 @@ impl LockManager {
         key.to_key(&self.engine.seed)
     }
 
-    fn holder_of(&self, lease: &Contents, now: u64) -> Holder {
+    fn holder_of(&self, seen: &Seen, now: u64) -> Holder {
+        let lease = &seen.contents;
         Holder {
+            mode: seen.mode,
             key: lease.key,
             owner: OwnerId(lease.owner),
             token: FencingToken::granted(lease.token),
@@ -468,8 +497,9 @@ impl LockManager {
         }
     }
 
-    fn live(&self, lease: &Contents, now: u64) -> Option<Holder> {
-        (lease.deadline > self.engine.time.tick_of(now)).then(|| self.holder_of(lease, now))
+    fn live(&self, seen: &Seen, now: u64) -> Option<Holder> {
+        let live = seen.contents.deadline > self.engine.time.tick_of(now);
+        live.then(|| self.holder_of(seen, now))
     }
 }
 

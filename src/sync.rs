@@ -9,7 +9,7 @@ mod backend {
         AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
 
-    pub(crate) use parking_lot::Mutex;
+    pub(crate) use parking_lot::{Mutex, MutexGuard};
     use zerocopy::FromZeros;
 
     /// `count` words of zero that take no memory until they are written.

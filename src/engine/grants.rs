@@ -13,6 +13,7 @@ use crate::table::{
 };
 use crate::timeline::BadTtl;
 use crate::token::FencingToken;
+use crate::wish::Wish;
 
 /// The most that a grant may be asked for at least. A jump of tokens moves those of all keys, so the
 /// rest of the range is for what is granted afterwards: 2^56 grants of the busiest key.
@@ -49,7 +50,7 @@ pub(crate) struct Begun {
 }
 
 /// Why there is no lease, in whole words: a caller that has to pass on half of one waits for it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Denied {
     Held {
         owner: u64,
@@ -57,6 +58,12 @@ pub(crate) enum Denied {
         /// In nanoseconds.
         remaining: u64,
     },
+    /// Nobody holds the key, and nobody is granted it for so many nanoseconds.
+    Delayed {
+        remaining: u64,
+    },
+    /// What stood in the way has just ended. Not seen from outside of the engine.
+    Again,
     Other(AcquireError),
 }
 
@@ -73,6 +80,10 @@ impl From<Denied> for AcquireError {
                 token: FencingToken::granted(token),
                 remaining: Duration::from_nanos(remaining),
             },
+            Denied::Delayed { remaining } => Self::Delayed {
+                remaining: Duration::from_nanos(remaining),
+            },
+            Denied::Again => Self::TimedOut,
             Denied::Other(error) => error,
         }
     }
@@ -169,7 +180,7 @@ impl<L: Layout> Engine<L> {
     }
 
     #[inline]
-    fn held(&self, lease: &Contents, now: u64) -> Denied {
+    pub(super) fn held(&self, lease: &Contents, now: u64) -> Denied {
         Denied::Held {
             owner: lease.owner,
             token: lease.token,
@@ -193,35 +204,40 @@ impl<L: Layout> Engine<L> {
             locals::put(entry);
             self.grant_within_capacity(&ask, now)
         } else {
-            self.with_entry(entry, now, |local| self.grant_and_watch(local, &ask))
+            self.with_entry(entry, now, |local| self.grant_or_mark(local, &ask))
                 .or_else(|refused| self.grant_again(refused, &ask, now))
         };
-        granted.map(|granted| Acquired::new(&granted, deadline))
-    }
-
-    pub(super) fn grant_and_watch(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
-        loop {
-            match self.grant_or_help(local, ask) {
-                // Between a lease and the head of the queue: help, then look who holds the key.
-                Err(Refused::Queued) => self.hand_over(local, ask.key, ask.hash),
-                granted => return granted,
-            }
+        match granted {
+            Ok(Some(granted)) => Ok(Acquired::new(&granted, deadline)),
+            // The key has a record, which decides.
+            Ok(None) => self.enter_now(&Wish::plain(*request)),
+            Err(denied) => Err(denied),
         }
     }
 
-    /// The same, if nobody has to be helped before.
-    fn grant_or_help(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
-        let granted = self.table.grant(local, ask)?;
-        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
-        Ok(granted)
+    /// Grants the lease, `None` if the key has a record, by way of which it must be asked for.
+    fn grant_or_mark(&self, local: &mut Local, ask: &Ask) -> Result<Option<Granted>, Refused> {
+        match self.table.grant(local, ask) {
+            Ok(granted) => {
+                self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+                Ok(Some(granted))
+            }
+            Err(Refused::Marked) => Ok(None),
+            Err(refused) => Err(refused),
+        }
     }
 
     /// A second try if all cells are taken: leases that are over but not swept hold some.
-    fn grant_again(&self, refused: Refused, ask: &Ask, now: u64) -> Result<Granted, Denied> {
+    fn grant_again(
+        &self,
+        refused: Refused,
+        ask: &Ask,
+        now: u64,
+    ) -> Result<Option<Granted>, Denied> {
         let mut refused = refused;
         if refused == Refused::NoCell {
             self.advance();
-            match self.with(now, |local| self.grant_and_watch(local, ask)) {
+            match self.with(now, |local| self.grant_or_mark(local, ask)) {
                 Ok(granted) => return Ok(granted),
                 Err(again) => refused = again,
             }
@@ -233,14 +249,14 @@ impl<L: Layout> Engine<L> {
         Denied::Other(match refused {
             Refused::Held(lease) => return self.held(&lease, now),
             Refused::NoToken { wanted } => AcquireError::TokensExhausted { wanted },
-            // A mark without a queue, which the next operation takes away; never seen from outside.
-            Refused::Queued | Refused::NoCell => AcquireError::CapacityExceeded { capacity },
+            // Who comes by way of the record is never told of the mark.
+            Refused::Marked | Refused::NoCell => AcquireError::CapacityExceeded { capacity },
         })
     }
 
     /// Counts the lease before it exists, so that there are never too many.
     #[cold]
-    fn grant_within_capacity(&self, ask: &Ask, now: u64) -> Result<Granted, Denied> {
+    fn grant_within_capacity(&self, ask: &Ask, now: u64) -> Result<Option<Granted>, Denied> {
         let Some(capacity) = &self.capacity else {
             return Err(self.refused(Refused::NoCell, L::MAX_LEASES, now));
         };
@@ -249,23 +265,16 @@ impl<L: Layout> Engine<L> {
             if capacity.reserve() {
                 let granted = self.with(now, |local| {
                     local.reserved += 1;
-                    let granted = self.grant_or_help(local, ask);
-                    if granted == Err(Refused::Queued) {
-                        // The head of the queue may be granted what this thread has counted.
-                        self.hand_over(local, ask.key, ask.hash);
-                    }
-                    granted
+                    self.grant_or_mark(local, ask)
                 });
-                match granted {
-                    Err(Refused::Queued) => continue,
-                    granted => {
-                        return granted.map_err(|refused| self.refused(refused, capacity.max, now));
-                    }
-                }
+                return granted.map_err(|refused| self.refused(refused, capacity.max, now));
             }
             // Ends the key's own lease if that is over, which makes room.
-            if let Ok(found) = self.live(ask.key, now) {
-                return Err(self.held(&found.contents, now));
+            match self.live(ask.key, now) {
+                Ok(found) => return Err(self.held(&found.contents, now)),
+                // There may be room for who comes by way of the record.
+                Err(gone) if gone.marked => return Ok(None),
+                Err(_) => {}
             }
             if swept {
                 return Err(self.refused(Refused::NoCell, capacity.max, now));
@@ -285,7 +294,7 @@ impl Request {
             owner: self.owner,
             deadline,
             at_least: self.at_least,
-            queued: false,
+            admitted: false,
         }
     }
 

@@ -3,26 +3,34 @@
 //! An operation reads the clock, borrows the thread's part of the table, does its work there, and then
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
+mod admission;
 mod grants;
+mod holding;
+mod sessions;
 #[cfg(all(test, not(tenure_loom)))]
 mod stress;
-mod waiting;
+mod wake;
 
+use std::collections::HashMap;
 use std::sync::{OnceLock, Weak};
 use std::thread::Thread;
 
+use foldhash::fast::RandomState;
+
+pub(crate) use self::admission::Entered;
 pub(crate) use self::grants::{Acquired, Request};
-pub(crate) use self::waiting::Enqueued;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
+use crate::records::{Holder, Record, Records};
+use crate::session::SessionCore;
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
 use crate::table::{
-    Contents, Counters, Ended, Found, Handle, Layout, Local, Look, Moved, Name, NotFound, Table,
-    Unrenewed, Wanted, Wide,
+    Contents, Counters, Ended, Found, Handle, Layout, Local, Look, Loss, Moved, Name, NotFound,
+    Table, Unrenewed, Wanted, Wide,
 };
 use crate::timeline::Timeline;
-use crate::waiters::Waiters;
 use crate::wheel::{Cells, Wheel};
+use crate::wish::Mode;
 
 /// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
 const MOVE_AT_ONCE: usize = 2048;
@@ -41,7 +49,10 @@ pub(crate) struct Engine<L: Layout = Wide> {
     short_id: u64,
     /// The exact number of leases out, counted only if it is limited.
     capacity: Option<Capacity>,
-    waiters: Waiters,
+    records: Records,
+    /// Those that are not wound up, by number.
+    sessions: Mutex<HashMap<u64, Arc<SessionCore>, RandomState>>,
+    next_session: AtomicU64,
     registry: Mutex<Registry>,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
@@ -103,7 +114,7 @@ impl<L: Layout> Home for Engine<L> {
     fn close(&self, local: &mut Local) {
         self.chores(local);
         while self.table.spill(local) {}
-        waiting::wake_all(std::mem::take(&mut local.wakes));
+        wake::wake_all(std::mem::take(&mut local.wakes));
         if self.table.wants_resize() {
             self.wake_driver();
         }
@@ -141,7 +152,9 @@ impl<L: Layout> Engine<L> {
                 max,
                 out: AtomicI64::new(0),
             }),
-            waiters: Waiters::new(options.max_waiters_per_key, options.max_waiters),
+            records: Records::new(options.max_waiters_per_key, options.max_waiters),
+            sessions: Mutex::new(HashMap::default()),
+            next_session: AtomicU64::new(0),
             registry: Mutex::new(Registry::default()),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
@@ -180,7 +193,7 @@ impl<L: Layout> Engine<L> {
         let wakes = std::mem::take(&mut local.wakes);
         locals::put(entry);
         // Code of the user's: it may use the manager.
-        waiting::wake_all(wakes);
+        wake::wake_all(wakes);
         result
     }
 
@@ -225,9 +238,7 @@ impl<L: Layout> Engine<L> {
             if std::mem::take(&mut local.resized) {
                 self.wake_driver();
             }
-            for (key, hash) in std::mem::take(&mut local.queues) {
-                self.hand_over(local, key, hash);
-            }
+            self.follow_up(local);
         }
     }
 
@@ -267,7 +278,14 @@ impl<L: Layout> Engine<L> {
         deadline: u64,
         now: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
-        self.with(now, |local| self.table.renew_by_key(local, name, deadline))
+        self.with(now, |local| {
+            match self.table.renew_by_key(local, name, deadline) {
+                Err(Unrenewed::Ended(Ended::Recorded)) => {
+                    self.renew_recorded(local, name, deadline)
+                }
+                renewed => renewed,
+            }
+        })
     }
 
     /// Releases through a handle. The lease lasts until `deadline` at the least, unless it was ended.
@@ -312,42 +330,104 @@ impl<L: Layout> Engine<L> {
             return Ok(());
         }
         let name = self.name(key, token);
-        self.with_entry(entry, now, |local| self.table.release(local, handle, &name))
+        self.with_entry(entry, now, |local| {
+            let released = self.table.release(local, handle, &name);
+            self.or_recorded(local, &name, released)
+        })
     }
 
     pub(crate) fn release_by_key(&self, name: &Name, now: u64) -> Result<(), Ended> {
-        self.with(now, |local| self.table.release_by_key(local, name))
+        self.with(now, |local| {
+            let released = self.table.release_by_key(local, name);
+            self.or_recorded(local, name, released)
+        })
     }
 
-    pub(crate) fn validate(&self, name: &Name, now: u64) -> Result<Found<L>, Ended> {
-        self.with(now, |local| self.table.validate(local, name))
+    /// The table's answer, or the record's if that has to be asked.
+    fn or_recorded(
+        &self,
+        local: &mut Local,
+        name: &Name,
+        released: Result<(), Ended>,
+    ) -> Result<(), Ended> {
+        match released {
+            Err(Ended::Recorded) => self.release_recorded(local, name),
+            released => released,
+        }
+    }
+
+    pub(crate) fn validate(&self, name: &Name, now: u64) -> Result<Seen, Ended> {
+        self.with(now, |local| match self.table.validate(local, name) {
+            Ok(found) => Ok(Seen::in_table(&found)),
+            Err(Ended::Recorded) => {
+                let seen = self.seen_recorded(local, name);
+                seen.ok_or_else(|| self.table.over(local, name))
+            }
+            Err(ended) => Err(ended),
+        })
     }
 
     pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<(u64, Handle)> {
         self.table.deadline_by_handle(handle, name)
     }
 
-    pub(crate) fn revoke(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
+    /// Ends the leases of the key; those that they were.
+    pub(crate) fn revoke(&self, key: Key, now: u64) -> Vec<Seen> {
         let hash = self.table.hash(key);
-        self.with(now, |local| self.table.revoke(local, key, hash))
+        self.with(now, |local| match self.table.revoke(local, key, hash) {
+            Ok(found) => vec![Seen::in_table(&found)],
+            Err(gone) if gone.marked => self.revoke_recorded(local, key, hash),
+            Err(_) => vec![],
+        })
     }
 
-    /// The live lease of the key; ends one that is over.
-    pub(crate) fn live(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
+    /// The live lease of the key, the longest one if it has several; ends those that are over.
+    pub(crate) fn live(&self, key: Key, now: u64) -> Result<Seen, NotFound> {
         let hash = self.table.hash(key);
-        self.with(now, |local| self.table.live(local, key, hash))
+        self.with(now, |local| match self.table.live(local, key, hash) {
+            Ok(found) => Ok(Seen::in_table(&found)),
+            Err(gone) if gone.marked => {
+                let any = Name {
+                    key,
+                    hash,
+                    token: 0,
+                };
+                self.seen_recorded(local, &any).ok_or(gone)
+            }
+            Err(gone) => Err(gone),
+        })
     }
 
-    /// The lease under the key, over or not.
-    pub(crate) fn find(&self, key: Key, now: u64) -> Result<Found<L>, NotFound> {
-        let hash = self.table.hash(key);
-        self.with(now, |local| self.table.find(local, key, hash))
+    /// The lease of that name, over or not, if it stands somewhere.
+    pub(crate) fn find(&self, name: &Name, now: u64) -> Option<Seen> {
+        self.with(now, |local| {
+            match self.table.find(local, name.key, name.hash) {
+                Ok(found) => (found.contents.token == name.token).then(|| Seen::in_table(&found)),
+                Err(gone) if gone.marked => self.seen_recorded(local, name),
+                Err(_) => None,
+            }
+        })
     }
 
-    /// The leases of one class of keys, over or not; see [`Table::collect`].
-    pub(crate) fn collect(&self, class: usize, bits: u32, into: &mut Vec<Contents>) {
-        let now = self.time.now();
-        self.with(now, |local| self.table.collect(local, class, bits, into));
+    /// The table's leases of one class of keys, over or not; see [`Table::collect`].
+    pub(crate) fn collect(&self, class: usize, bits: u32) -> Vec<Seen> {
+        let mut found = vec![];
+        self.with(self.time.now(), |local| {
+            self.table.collect(local, class, bits, &mut found);
+        });
+        found.into_iter().map(Seen::plain).collect()
+    }
+
+    /// The leases that records hold, over or not, a stripe at a time.
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = Vec<Seen>> + '_ {
+        self.records.stripes().map(|stripe| {
+            let stripe = stripe.lock();
+            let holders = |(&key, record): (&Key, &Box<Record>)| {
+                let seen = |holder| Seen::recorded(key, holder);
+                record.holders.values().map(seen).collect::<Vec<_>>()
+            };
+            stripe.records.iter().flat_map(holders).collect()
+        })
     }
 
     /// Classes for [`collect`](Self::collect), as a power of two: a bucket each, as things are.
@@ -423,9 +503,13 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn close_down(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake_driver();
-        let wakes = self.waiters.close();
+        let mut wakes = self.records.close();
+        for (_, session) in self.sessions.lock().drain() {
+            session.end();
+            wakes.extend(session.signal.set(Loss::Closed));
+        }
         locals::forget(self);
-        waiting::wake_all(wakes);
+        wake::wake_all(wakes);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -440,6 +524,45 @@ impl<L: Layout> Engine<L> {
     fn wake_driver(&self) {
         if let Some(driver) = self.driver.get() {
             driver.unpark();
+        }
+    }
+}
+
+/// A lease as it was seen, in the table or in a record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    pub(crate) contents: Contents,
+    pub(crate) handle: Handle,
+    pub(crate) mode: Mode,
+}
+
+impl Seen {
+    fn in_table<L: Layout>(found: &Found<L>) -> Self {
+        Self {
+            handle: found.handle(),
+            ..Self::plain(found.contents)
+        }
+    }
+
+    /// Of which it is not known where it stands.
+    fn plain(contents: Contents) -> Self {
+        Self {
+            contents,
+            handle: Handle::recorded(Mode::Exclusive.code()),
+            mode: Mode::Exclusive,
+        }
+    }
+
+    fn recorded(key: Key, holder: &Holder) -> Self {
+        Self {
+            contents: Contents {
+                key,
+                token: holder.token,
+                owner: holder.owner,
+                deadline: holder.until(),
+            },
+            handle: Handle::recorded(holder.mode.code()),
+            mode: holder.mode,
         }
     }
 }

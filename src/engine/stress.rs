@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Acquired, Engine, Enqueued, Options, Request};
+use crate::engine::{Acquired, Engine, Entered, Options, Request};
 use crate::error::AcquireError;
 use crate::key::HashSeed;
 use crate::table::{Name, Narrow};
@@ -81,9 +81,13 @@ impl World {
             ttl: Duration::from_nanos(ticks * TICK),
             at_least: 0,
         };
-        let waiter = match self.engine.enqueue(&request).expect("there is room") {
-            Enqueued::Granted(acquired) => return Some(acquired),
-            Enqueued::Waiting(waiter) => waiter,
+        let waiter = match self
+            .engine
+            .enter(&crate::wish::Wish::plain(request), true)
+            .expect("there is room")
+        {
+            Entered::Granted(acquired) => return Some(acquired),
+            Entered::Waiting(waiter) => waiter,
         };
         for looks in 0.. {
             if let Some(granted) = waiter.take() {

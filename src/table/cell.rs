@@ -1,13 +1,14 @@
-//! The cell: one cache line for one grant, and its state word `[life | deadline | spare | tag]`.
+//! The cell: one cache line for one grant, and its state word `[life | deadline | tag]`.
 //!
 //! | tag | meaning | becomes |
 //! |---|---|---|
 //! | `DEAD` (0) | free, private before a grant, or linked and waiting to be skipped | `HELD` (private only) |
 //! | `HELD` | a lease, up to its deadline; or a cell prepared in private | `KILLED_*`, `FROZEN`, `DEAD` |
 //! | `FROZEN` | a lease that lives on as a copy, or is about to | `DEAD` |
-//! | `QUEUE` | no lease: others wait for the key of this cell (rule 8) | `FROZEN_QUEUE`, `DEAD` |
-//! | `FROZEN_QUEUE` | the same, and lives on as a copy, or is about to | `DEAD` |
+//! | `MARK` | no lease: the key of this cell has a record (rule 8) | `FROZEN_MARK`, `DEAD` |
+//! | `FROZEN_MARK` | the same, and lives on as a copy, or is about to | `DEAD` |
 //! | `KILLED_EXPIRED`, `KILLED_RELEASED`, `KILLED_REVOKED` | over, for that reason, and not yet reported | `DEAD`, whose winner reports |
+//! | `TIMER` | in no bucket: the wheel tells of its deadline (`timer.rs`) | `TIMER` of another deadline, `DEAD` |
 //!
 //! The deadline is an offset in ticks from the start of the cell's era.
 //!
@@ -27,15 +28,15 @@ use crate::sync::{AtomicU64, Ordering, fence_after_rmw};
 pub(crate) const DEAD: u64 = 0;
 pub(crate) const HELD: u64 = 1;
 pub(crate) const FROZEN: u64 = 2;
-pub(crate) const QUEUE: u64 = 3;
+pub(crate) const MARK: u64 = 3;
 pub(crate) const KILLED_EXPIRED: u64 = 4;
 pub(crate) const KILLED_RELEASED: u64 = 5;
 pub(crate) const KILLED_REVOKED: u64 = 6;
-pub(crate) const FROZEN_QUEUE: u64 = 7;
+pub(crate) const FROZEN_MARK: u64 = 7;
+pub(crate) const TIMER: u64 = 8;
 
-const TAG_BITS: u32 = 3;
-const SPARE_BITS: u32 = 1;
-const DEADLINE_SHIFT: u32 = TAG_BITS + SPARE_BITS;
+const TAG_BITS: u32 = 4;
+const DEADLINE_SHIFT: u32 = TAG_BITS;
 
 /// One value of a cell's state word.
 #[derive(Clone, Copy, Debug)]
@@ -99,16 +100,16 @@ impl<L: Layout> State<L> {
         matches!(self.tag(), KILLED_EXPIRED..=KILLED_REVOKED)
     }
 
-    /// Whether others wait for the cell's key.
+    /// Whether the cell's key has a record.
     #[inline]
-    pub(crate) fn is_queue(self) -> bool {
-        matches!(self.tag(), QUEUE | FROZEN_QUEUE)
+    pub(crate) fn is_mark(self) -> bool {
+        matches!(self.tag(), MARK | FROZEN_MARK)
     }
 
     /// Whether the cell has to stay linked.
     #[inline]
     pub(crate) fn is_kept(self) -> bool {
-        self.is_lease() || self.is_queue()
+        self.is_lease() || self.is_mark()
     }
 
     /// The deadline in ticks, for a cell of that era.
@@ -271,17 +272,38 @@ impl<'a> Cell<'a> {
         self.start(contents.token, &stamp)
     }
 
-    /// Fills a private cell as the mark of a queue. The bucket's version stands where a lease has its
+    /// Fills a private cell as the mark of a record. The bucket's version stands where a lease has its
     /// deadline: as that one, it keeps states of one life apart.
-    pub(crate) fn prepare_queue<L: Layout>(self, key: Key, version: u64, next: u32) {
+    pub(crate) fn prepare_mark<L: Layout>(self, key: Key, version: u64, next: u32) {
         let offset = version & ((1 << L::DEADLINE_BITS) - 1);
         let stamp = Stamp {
             deadline: 0,
             link: 0,
-            state: State::<L>::new(0, offset, QUEUE).0,
+            state: State::<L>::new(0, offset, MARK).0,
         };
         self.fill(key, 0, &stamp, next);
         let _: State<L> = self.start(0, &stamp);
+    }
+
+    /// Makes a private cell a timer.
+    pub(crate) fn prepare_timer<L: Layout>(self, key: Key, kind: u64, deadline: u64) {
+        let mut stamp = Stamp::new::<L>(deadline);
+        stamp.state = stamp.state & !((1 << TAG_BITS) - 1) | TIMER;
+        self.fill(key, kind, &stamp, 0);
+        let _: State<L> = self.start(0, &stamp);
+    }
+
+    /// Sets a timer to another deadline. Only its owner does, so nothing comes in between.
+    pub(crate) fn set_timer<L: Layout>(self, deadline: u64) {
+        let stamp = Stamp::new::<L>(deadline);
+        // A look between the two stores may see the new era with the old deadline, and so a time that
+        // is too late: but whoever sets a timer looks at the wheel's word afterwards.
+        self.0[LINK].store(stamp.link, Ordering::Release);
+        let state = self.state::<L>();
+        let life = state.life();
+        let offset = stamp.state >> DEADLINE_SHIFT & ((1 << L::DEADLINE_BITS) - 1);
+        let set = self.change(state, State::new(life, offset, TIMER));
+        debug_assert!(set, "a timer has one owner");
     }
 
     /// The first half of [`prepare`](Self::prepare): what does not depend on the bucket.

@@ -9,7 +9,8 @@ use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::lookup::{Found, NotFound};
-use super::{BucketWord, Handle, Name, Table, WALK_CHECK};
+use super::timer::Due;
+use super::{BucketWord, Handle, Loss, Name, Note, Table, WALK_CHECK};
 use crate::Key;
 
 /// Why a release did not end the lease.
@@ -19,6 +20,8 @@ pub(crate) enum Ended {
     Expired,
     /// No such token was ever granted for the key.
     NeverGranted,
+    /// It is not in the table, and the key has a record, which tells more.
+    Recorded,
 }
 
 /// What the wheel is told about a cell.
@@ -128,9 +131,15 @@ impl<L: Layout> Table<L> {
                 if next != keep {
                     self.free_skipped(local, next, keep);
                 }
-                if keep != 0 {
-                    // Only there can others be waiting: who came later has seen no lease.
-                    self.note_queue(local, name.key, name.hash);
+                if keep != 0 || local.observed {
+                    // Only there can a mark stand: who came later has seen no lease.
+                    let note = Note {
+                        key: name.key,
+                        hash: name.hash,
+                        token: name.token,
+                        loss: Loss::Released,
+                    };
+                    self.note_end(local, note);
                 }
                 return Ok(());
             }
@@ -222,7 +231,7 @@ impl<L: Layout> Table<L> {
         loop {
             let state = cell.state_in_order::<L>();
             if !state.is_lease() {
-                return Look::Nothing;
+                return self.look_at_timer(local, at).unwrap_or(Look::Nothing);
             }
             let contents = cell.contents(state);
             if cell.state::<L>() != state {
@@ -246,6 +255,14 @@ impl<L: Layout> Table<L> {
             if !word.is_normal() {
                 self.settle(local, hash);
             } else if self.links(bucket, word, at) == Some(true) {
+                if local.observed {
+                    // Its end is for whoever holds the lock of its record.
+                    local.due.push(Due::Record {
+                        key: contents.key,
+                        hash,
+                    });
+                    return Look::Nothing;
+                }
                 self.kill(local, hash, at, state, KILLED_EXPIRED);
             } else if bucket.load::<L>() == word && cell.state::<L>() == state {
                 // Filled in, but not published yet; or unlinked, and about to be `DEAD`.
@@ -267,13 +284,32 @@ impl<L: Layout> Table<L> {
         debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
         let killed = state.with_tag(reason);
         // Read before the CAS: afterwards the cell may be anybody's.
-        let key = self.cell(at).key();
+        let (key, token) = (self.cell(at).key(), self.cell(at).token());
         let won = state.is_held() && self.cell(at).change(state, killed);
         if won {
             self.finish(local, hash, at, killed);
-            self.note_queue(local, key, hash);
+            let note = Note {
+                key,
+                hash,
+                token,
+                loss: match reason {
+                    KILLED_EXPIRED => Loss::Expired,
+                    KILLED_REVOKED => Loss::Revoked,
+                    _ => Loss::Released,
+                },
+            };
+            self.note_end(local, note);
         }
         won
+    }
+
+    /// Takes a lease out of the table for its record, which goes on with it: nobody is told of an end.
+    /// False if the lease is not as it was found.
+    pub(crate) fn take_out(&self, local: &mut Local, hash: u64, found: &Found<L>) -> bool {
+        let notes = local.notes.len();
+        let taken = self.kill(local, hash, found.cell, found.state, KILLED_RELEASED);
+        local.notes.truncate(notes);
+        taken
     }
 
     /// Rule 5: takes a killed cell out of sight, and reports, unless somebody else has.

@@ -24,8 +24,9 @@ pub(crate) struct Ask {
     pub(crate) deadline: u64,
     /// The least token; 0 for any.
     pub(crate) at_least: u64,
-    /// For the head of the key's queue: nobody else is granted a key that others wait for.
-    pub(crate) queued: bool,
+    /// For whoever holds the lock of the key's record, and has found that the lease may be granted: nobody
+    /// else is granted a key that has one.
+    pub(crate) admitted: bool,
 }
 
 impl Ask {
@@ -65,8 +66,8 @@ impl Granted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     Held(Contents),
-    /// Nobody holds the key, but others wait for it.
-    Queued,
+    /// The table has no lease of the key, but the key has a record, which tells more.
+    Marked,
     NoCell,
     NoToken {
         wanted: u64,
@@ -83,12 +84,12 @@ pub(crate) enum Beside {
 }
 
 /// What a walk of the chain found.
-enum Walk<L: Layout> {
+pub(super) enum Walk<L: Layout> {
     /// No lease of the key. `keep` is the first cell of the chain that is still a lease.
     Free {
         keep: u32,
         crowded: bool,
-        queued: bool,
+        marked: bool,
     },
     /// The key's lease, in a bucket that has not changed since.
     Held(Contents),
@@ -207,9 +208,9 @@ impl<L: Layout> Table<L> {
             }
             let first = word.cell();
             let (keep, crowded) = match self.walk_for_grant(local, word, ask) {
-                Walk::Free { queued: true, .. } if !ask.queued => {
+                Walk::Free { marked: true, .. } if !ask.admitted => {
                     self.unprepare(local, new);
-                    return Err(Refused::Queued);
+                    return Err(Refused::Marked);
                 }
                 Walk::Free { keep, crowded, .. } => (keep, crowded),
                 Walk::Again => continue,
@@ -278,9 +279,9 @@ impl<L: Layout> Table<L> {
         cell.set_state(cell.state::<L>().with_tag(DEAD));
     }
 
-    fn walk_for_grant(&self, local: &Local, word: BucketWord<L>, ask: &Ask) -> Walk<L> {
+    pub(super) fn walk_for_grant(&self, local: &Local, word: BucketWord<L>, ask: &Ask) -> Walk<L> {
         let bucket = local.array.bucket(ask.hash);
-        let (mut keep, mut queued) = (0, false);
+        let (mut keep, mut marked) = (0, false);
         let (mut live, mut dead, mut steps) = (0, 0, 0);
         let mut at = word.cell();
         while at != 0 {
@@ -302,12 +303,12 @@ impl<L: Layout> Table<L> {
                     }
                     return Walk::Expired(at, state);
                 }
-            } else if state.is_queue() {
+            } else if state.is_mark() {
                 if keep == 0 {
                     keep = at;
                 }
                 live += 1;
-                queued |= cell.key() == ask.key;
+                marked |= cell.key() == ask.key;
             } else if keep != 0 {
                 dead += 1;
             }
@@ -320,7 +321,7 @@ impl<L: Layout> Table<L> {
         Walk::Free {
             keep,
             crowded: dead > live + DEAD_ALLOWED,
-            queued,
+            marked,
         }
     }
 }

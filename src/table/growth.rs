@@ -244,7 +244,8 @@ impl<L: Layout> Table<L> {
         frozen
     }
 
-    /// `HELD -> FROZEN` and `QUEUE -> FROZEN_QUEUE` along the chain of `word`, as long as the bucket says that word.
+    /// `HELD -> FROZEN` and `MARK -> FROZEN_MARK` along the chain of `word`, as long as the bucket says
+    /// that word.
     fn freeze_states(&self, bucket: super::array::Bucket<'_>, word: BucketWord<L>) {
         let mut at = word.cell();
         while at != 0 {
@@ -256,7 +257,7 @@ impl<L: Layout> Table<L> {
             }
             let frozen = match state.tag() {
                 cell::HELD => cell::FROZEN,
-                cell::QUEUE => cell::FROZEN_QUEUE,
+                cell::MARK => cell::FROZEN_MARK,
                 _ => state.tag(),
             };
             if frozen == state.tag() || cell.change(state, state.with_tag(frozen)) {
@@ -290,14 +291,14 @@ impl<L: Layout> Table<L> {
                         deadline: contents.deadline,
                     });
                 }
-            } else if state.tag() == cell::FROZEN_QUEUE {
+            } else if state.tag() == cell::FROZEN_MARK {
                 let key = source.key();
                 if belongs(self.hash(key)) {
                     let copy = self.cell_for_copy(local);
                     self.cell(copy)
-                        .prepare_queue::<L>(key, word.version(), copies.first);
+                        .prepare_mark::<L>(key, word.version(), copies.first);
                     copies.first = copy;
-                    copies.queues.push(copy);
+                    copies.marks.push(copy);
                 }
             }
             at = source.next();
@@ -323,7 +324,7 @@ impl<L: Layout> Table<L> {
             local.moved.extend(copies.made);
         } else {
             let leases = copies.made.iter().map(|copy| copy.cell);
-            for copy in leases.chain(copies.queues) {
+            for copy in leases.chain(copies.marks) {
                 let cell = self.cell(copy);
                 cell.set_state(cell.state::<L>().with_tag(DEAD));
                 self.give_cell(local, copy);
@@ -335,7 +336,7 @@ impl<L: Layout> Table<L> {
     /// A copy's cell. Grants leave half of the cells to copies, which are in flight for a few buckets
     /// at a time, so only the allocator can fail to provide one; that ends the process, as it does
     /// for every collection of `std`.
-    fn cell_for_copy(&self, local: &mut Local) -> u32 {
+    pub(super) fn cell_for_copy(&self, local: &mut Local) -> u32 {
         local
             .free
             .pop()
@@ -402,6 +403,6 @@ impl<L: Layout> Table<L> {
 struct Copies {
     first: u32,
     made: Vec<Moved>,
-    /// Marks of queues, which the wheel has nothing to do with.
-    queues: Vec<u32>,
+    /// Marks of records, which the wheel has nothing to do with.
+    marks: Vec<u32>,
 }

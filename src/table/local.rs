@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::array::Array;
 use super::cell::Stamp;
+use super::timer::Due;
 use crate::Key;
 use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
 
@@ -174,6 +175,33 @@ pub(crate) struct Moved {
     pub(crate) deadline: u64,
 }
 
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Its deadline passed.
+    Expired,
+    /// It was revoked.
+    Revoked,
+    /// It was released: by its guard, or by its token.
+    Released,
+    /// Its session was closed, or its session's deadline passed.
+    SessionOver,
+    /// Its keeper had renewed it for as long as it was told to, and then its deadline passed.
+    MaxHold,
+    /// Every handle of the manager was dropped.
+    Closed,
+}
+
+/// A lease that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    pub(crate) key: Key,
+    pub(crate) hash: u64,
+    pub(crate) token: u64,
+    pub(crate) loss: Loss,
+}
+
 /// A thread's part of a table; see the head of this file.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -187,8 +215,12 @@ pub(crate) struct Local {
     pub(crate) now: u64,
     /// Copies that this operation published and the wheel has yet to hear of.
     pub(crate) moved: Vec<Moved>,
-    /// Keys whose lease this operation ended while others wait for it, with their hashes.
-    pub(crate) queues: Vec<(Key, u64)>,
+    /// Leases that this operation ended, of keys that have a record; of all keys if it is `observed`.
+    pub(crate) notes: Vec<Note>,
+    /// Timers that this operation has seen to be due.
+    pub(crate) due: Vec<Due>,
+    /// Somebody wants to know of every end.
+    pub(crate) observed: bool,
     /// Whom this operation has granted a lease to, to be woken after it.
     pub(crate) wakes: Vec<Waker>,
     /// The leases of `counters` that a limit on their number knows of.
@@ -205,7 +237,11 @@ impl Local {
     /// Whether the operation under way left something to do after it.
     #[inline]
     pub(crate) fn has_chores(&self) -> bool {
-        self.spilled | self.resized | !self.moved.is_empty() | !self.queues.is_empty()
+        self.spilled
+            | self.resized
+            | !self.moved.is_empty()
+            | !self.notes.is_empty()
+            | !self.due.is_empty()
     }
 
     pub(crate) fn new(array: Arc<Array>, counters: Arc<Counters>) -> Self {
@@ -216,7 +252,9 @@ impl Local {
             last: LastStamp::default(),
             now: 0,
             moved: Vec::new(),
-            queues: Vec::new(),
+            notes: Vec::new(),
+            due: Vec::new(),
+            observed: false,
             wakes: Vec::new(),
             accounted: 0,
             reserved: 0,

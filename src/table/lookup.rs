@@ -25,10 +25,11 @@ pub(crate) struct Found<L: Layout> {
     newest: u64,
 }
 
-/// No lease of the key; the last token of its bucket.
+/// No lease of the key; the last token of its bucket, and whether the key has a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotFound {
     newest: u64,
+    pub(crate) marked: bool,
 }
 
 impl<L: Layout> Found<L> {
@@ -39,6 +40,7 @@ impl<L: Layout> Found<L> {
     pub(crate) fn gone(&self) -> NotFound {
         NotFound {
             newest: self.newest,
+            marked: false,
         }
     }
 }
@@ -49,6 +51,15 @@ impl NotFound {
     /// Idle keys have no memory of their own, so a token that another key of the bucket was given
     /// reads as expired. It names no live lease of this key in either case.
     pub(crate) fn ended(self, token: u64) -> Ended {
+        if self.marked {
+            Ended::Recorded
+        } else {
+            self.over(token)
+        }
+    }
+
+    /// The same, of a grant that the key's record doesn't know either.
+    pub(crate) fn over(self, token: u64) -> Ended {
         if token > self.newest {
             Ended::NeverGranted
         } else {
@@ -76,10 +87,11 @@ impl<L: Layout> Table<L> {
             }
             let newest = local.array.base + word.version();
             let mut at = word.cell();
-            let mut steps = 0;
+            let (mut steps, mut marked) = (0, false);
             while at != 0 {
                 let cell = self.cell(at);
                 let state = cell.state::<L>();
+                marked |= state.is_mark() && cell.key() == key;
                 if state.is_lease() && cell.key() == key {
                     let (contents, era) = (cell.contents(state), cell.era());
                     if bucket.load_in_order::<L>() != word {
@@ -102,7 +114,7 @@ impl<L: Layout> Table<L> {
                 }
             }
             if bucket.load_in_order::<L>() == word {
-                return Err(NotFound { newest });
+                return Err(NotFound { newest, marked });
             }
         }
     }

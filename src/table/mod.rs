@@ -17,8 +17,9 @@
 //!    the end. Each lease's end is reported exactly once.
 //! 7. **By key** (`lookup.rs`): walk, load state, key and token, reload the bucket, only then CAS the
 //!    state.
-//! 8. **Waiting** (`queue.rs`): a key that others wait for has a mark in its bucket, a cell that is no
-//!    lease and refuses all but the head of the queue. Whoever ends a lease looks for it.
+//! 8. **Records** (`mark.rs`): a key that others wait for, or whose leases are not all plain ones, has a
+//!    record, and a mark in its bucket: a cell that is no lease and refuses all who don't come by way of
+//!    the record. Whoever ends a lease looks for it.
 //! 9. **Freeze** (`growth.rs`): the bucket's word first, then each held state, with the bucket
 //!    reloaded between load and CAS.
 //! 10. **Copy**: fresh cells, published by one CAS on the `UNINIT` word; losers free theirs. When all
@@ -69,11 +70,12 @@ mod local;
 mod lookup;
 #[cfg(all(test, tenure_loom))]
 mod loom_models;
-mod queue;
+mod mark;
 mod renew;
 mod slab;
 #[cfg(all(test, not(tenure_loom)))]
 mod tests;
+mod timer;
 
 pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
@@ -81,10 +83,12 @@ pub(crate) use self::grant::{Ask, Beside, Granted, Refused};
 #[cfg(all(test, not(tenure_loom)))]
 pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};
-pub(crate) use self::local::{Counters, LastStamp, Local, Moved};
+pub use self::local::Loss;
+pub(crate) use self::local::{Counters, LastStamp, Local, Moved, Note};
 pub(crate) use self::lookup::{Found, NotFound};
-pub(crate) use self::queue::Marked;
+pub(crate) use self::mark::Marked;
 pub(crate) use self::renew::{Unrenewed, Wanted};
+pub(crate) use self::timer::Due;
 
 use self::array::Array;
 use self::bucket::BucketWord;
@@ -117,6 +121,19 @@ impl Handle {
             place: hash << 32 | u64::from(cell),
             state: state.0,
         }
+    }
+
+    /// Of a lease that the record holds: with a code for its guard, and a state that no cell is in.
+    pub(crate) fn recorded(code: u64) -> Self {
+        Self {
+            place: code << 32,
+            state: u64::MAX,
+        }
+    }
+
+    /// The code, if it is one of those.
+    pub(crate) fn recorded_code(self) -> Option<u64> {
+        (self.cell() == 0).then_some(self.place >> 32)
     }
 
     #[inline]

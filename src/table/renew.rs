@@ -12,6 +12,8 @@ use crate::Key;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unrenewed {
     Ended(Ended),
+    /// It lasts as long as its session.
+    InSession,
     /// The lease has to move to a later era, and can't.
     NoMemory,
 }

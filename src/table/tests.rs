@@ -35,7 +35,7 @@ impl Bench {
             owner: 1,
             deadline: self.local.now + ttl,
             at_least,
-            queued: false,
+            admitted: false,
         };
         self.table.grant(&mut self.local, &ask)
     }
@@ -344,23 +344,21 @@ fn a_release_notices_a_mark_however_deep_it_stands() {
         let mut bench = Bench::new(1);
         let before = bench.grant(1, 10);
         let name = bench.name(1, 0);
-        let marked = bench
-            .table
-            .mark_queue(&mut bench.local, name.key, name.hash);
+        let marked = bench.table.put_mark(&mut bench.local, name.key, name.hash, false);
         assert_eq!(marked, Marked::Yes);
         for key in 0..between {
             bench.grant(2 + key, 10);
         }
         assert_eq!(bench.release(1, before), Ok(()));
-        assert!(!std::mem::take(&mut bench.local.queues).is_empty());
-        assert_eq!(bench.grant_at_least(1, 10, 0).err(), Some(Refused::Queued));
+        assert!(!std::mem::take(&mut bench.local.notes).is_empty());
+        assert_eq!(bench.grant_at_least(1, 10, 0).err(), Some(Refused::Marked));
         let head = Ask {
             key: name.key,
             hash: name.hash,
             owner: 1,
             deadline: 10,
             at_least: 0,
-            queued: true,
+            admitted: true,
         };
         let head = bench
             .table
@@ -370,7 +368,7 @@ fn a_release_notices_a_mark_however_deep_it_stands() {
         assert!(!bench.table.release_fast(local, head.handle, head.token));
         assert!(!bench.table.release_beside(local, head.handle, head.token));
         assert_eq!(bench.release(1, head), Ok(()));
-        assert!(!bench.local.queues.is_empty(), "{between} leases between");
+        assert!(!bench.local.notes.is_empty(), "{between} leases between");
     }
 }
 

@@ -198,7 +198,7 @@ impl Wheel {
             // Release: an advance that meets the word sees what led to it.
             match word.compare_exchange_weak(seen.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if seen.is_linked() => {
-                    return self.asleep_at(shard.hurry(cells, cell, tick, !seen.is_queued()));
+                    return self.asleep_at(shard.hurry(cells, cell, tick, !seen.is_markd()));
                 }
                 Ok(_) => return self.asleep_at(shard.link(cells, cell, new.tick())),
                 Err(now) => seen = Word(now),

@@ -193,7 +193,7 @@ impl Oracle {
         for cell in 0..self.deadlines.len() as u32 {
             let word = Word(self.memory.wheel(cell).load(Ordering::Relaxed));
             assert_eq!(word.is_linked(), linked.contains(&cell), "cell {cell}");
-            assert_eq!(word.is_queued(), queued.contains(&cell), "cell {cell}");
+            assert_eq!(word.is_markd(), queued.contains(&cell), "cell {cell}");
         }
     }
 

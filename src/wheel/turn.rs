@@ -235,7 +235,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             head = Link::Early.next(self.cells, cell);
             let word = self.cells.wheel(cell);
             let word = Word(word.fetch_and(Word::NOT_QUEUED, Ordering::AcqRel));
-            debug_assert!(word.is_queued(), "a cell on the early stack is marked");
+            debug_assert!(word.is_markd(), "a cell on the early stack is marked");
             if let Some(tick) = word.early() {
                 self.kept.heap.push(tick, cell);
             }

@@ -53,7 +53,7 @@ impl Word {
         (self.0 >> TICK_SHIFT).wrapping_sub(1) <= tick
     }
 
-    pub(super) fn is_queued(self) -> bool {
+    pub(super) fn is_markd(self) -> bool {
         self.0 & QUEUED != 0
     }
 

@@ -20,7 +20,7 @@ mod store;
 
 use loom::thread::{self, JoinHandle};
 
-use super::cell::{DEAD, HELD, QUEUE};
+use super::cell::{DEAD, HELD, MARK};
 use super::*;
 use crate::key::{HashSeed, Key};
 use crate::sync::Ordering;
@@ -119,7 +119,7 @@ impl Hand {
             owner: raw as u64,
             deadline,
             at_least: 0,
-            queued: false,
+            admitted: false,
         };
         let Self { table, local, path } = self;
         let lease = |granted: Granted| Lease {
@@ -210,19 +210,19 @@ impl Hand {
     fn mark(&mut self, raw: u128) -> Marked {
         let key = Key::from_raw(raw);
         let hash = self.table.hash(key);
-        self.table.mark_queue(&mut self.local, key, hash)
+        self.table.put_mark(&mut self.local, key, hash, false)
     }
 
     /// Takes it away.
     fn unmark(&mut self, raw: u128) {
         let key = Key::from_raw(raw);
         let hash = self.table.hash(key);
-        self.table.unmark_queue(&mut self.local, key, hash);
+        self.table.take_mark(&mut self.local, key, hash);
     }
 
     /// Whether an operation of this thread has seen that a queue has to move on.
     fn noted(&mut self) -> bool {
-        !std::mem::take(&mut self.local.queues).is_empty()
+        !std::mem::take(&mut self.local.notes).is_empty()
     }
 
     /// A grant for the head of a queue.
@@ -234,7 +234,7 @@ impl Hand {
             owner: raw as u64,
             deadline,
             at_least: 0,
-            queued: true,
+            admitted: true,
         };
         self.table.grant(&mut self.local, &ask)
     }
@@ -295,7 +295,7 @@ fn settle(hands: &mut [&mut Hand]) -> Totals {
         while at != 0 {
             assert!(seen.insert(at), "cell {at} is linked twice");
             let tag = table.cell(at).state::<Wide>().tag();
-            let settled = matches!(tag, DEAD | HELD | QUEUE);
+            let settled = matches!(tag, DEAD | HELD | MARK);
             assert!(settled, "cell {at} is left with {tag}");
             held += i64::from(tag == HELD);
             at = table.cell(at).next();

@@ -33,7 +33,7 @@ fn notices_beside(neighbours: i64, end: impl Fn(&mut Hand, &Lease) + Copy + Sync
             Marked::Full => panic!("there are cells"),
         }
         if marked != Marked::Free {
-            assert_eq!(b.grant(1, 30).err(), Some(Refused::Queued));
+            assert_eq!(b.grant(1, 30).err(), Some(Refused::Marked));
             b.grant_head(1, 30).expect("the key is free");
             b.unmark(1);
         }
@@ -82,7 +82,7 @@ fn nobody_barges_past_a_mark() {
         let head = a.grant_head(1, 20).expect("the key is kept for it");
         let ((barger, neighbour), mut b) = other.join().unwrap();
         match barger {
-            Some(Refused::Queued) => {}
+            Some(Refused::Marked) => {}
             Some(Refused::Held(lease)) => assert!([held.token, head.token].contains(&lease.token)),
             other => panic!("{other:?}"),
         }
@@ -108,7 +108,7 @@ fn a_mark_survives_a_move() {
         assert_eq!(a.release(&held), Ok(()));
         assert!(a.noted(), "nobody moves the queue on");
         let ((), mut c) = helper.join().unwrap();
-        assert_eq!(c.grant(1, 10).err(), Some(Refused::Queued));
+        assert_eq!(c.grant(1, 10).err(), Some(Refused::Marked));
         c.grant_head(1, 20).expect("the key is kept for it");
         b.unmark(1);
         assert_eq!(c.grant(1, 10).is_err(), true);

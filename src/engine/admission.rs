@@ -1,0 +1,449 @@
+//! Who is admitted to a key that has a record, and who waits.
+//!
+//! A key's record and its mark in the table are kept in step here, under the record's lock: nobody else
+//! grants the key meanwhile (rule 8 in `table/mark.rs`). A plain lease is the table's even so; any other
+//! is the record's, with a token from the table.
+//!
+//! Every change of a record ends with [`Engine::serve`]: it ends what is over, grants to those who wait,
+//! in order, and sets the timer for what comes next.
+
+use super::Engine;
+use super::grants::{Acquired, Denied, MAX_AT_LEAST};
+use crate::error::AcquireError;
+use crate::key::Key;
+use crate::records::{Holder, Keeper, Record, Stripe, Timer, Waiter};
+use crate::sync::{Arc, Ordering};
+use crate::table::{Ask, Due, Granted, Handle, Layout, Local, Marked, Refused};
+use crate::wish::{MAX_PERMITS, Mode, Wish};
+
+/// What came of an acquisition that may wait.
+#[derive(Debug)]
+pub(crate) enum Entered {
+    Granted(Acquired),
+    Waiting(Arc<Waiter>),
+}
+
+/// How often a place within the limit is asked for before a waiter is told that there is none.
+const PLACE_TRIES: u32 = 1_000;
+
+impl<L: Layout> Engine<L> {
+    /// Grants what is wished for, if that may be; else joins the queue, if the caller has patience.
+    ///
+    /// Asks a second time if all places are taken: leases that are over but not swept hold some.
+    pub(crate) fn enter(&self, wish: &Wish, patience: bool) -> Result<Entered, Denied> {
+        let request = &wish.request;
+        let deadline = self.time.deadline(self.time.now(), request.ttl);
+        if deadline.is_err() || request.at_least > MAX_AT_LEAST {
+            return Err(Denied::Other(request.refused(deadline.err())));
+        }
+        if let Mode::Permit { of } = wish.mode
+            && !(1..=MAX_PERMITS).contains(&of)
+        {
+            return Err(Denied::Other(AcquireError::Permits { of }));
+        }
+        let hash = self.table.hash(request.key);
+        let enter = |local: &mut Local| self.enter_in(local, wish, hash, patience);
+        match self.with(self.time.now(), enter) {
+            Err(Denied::Other(AcquireError::CapacityExceeded { .. })) => {
+                self.advance();
+                self.with(self.time.now(), enter)
+            }
+            entered => entered,
+        }
+    }
+
+    fn enter_in(
+        &self,
+        local: &mut Local,
+        wish: &Wish,
+        hash: u64,
+        patience: bool,
+    ) -> Result<Entered, Denied> {
+        let key = wish.request.key;
+        let mut stripe = self.records.lock(hash);
+        loop {
+            if stripe.is_closed() {
+                return Err(Denied::Other(AcquireError::Closed));
+            }
+            self.serve(local, &mut stripe, key, hash);
+            let now = self.fresh(local);
+            if let Some(session) = &wish.session
+                && session.is_over(local.now)
+            {
+                return Err(Denied::Other(AcquireError::SessionOver));
+            }
+            let answer = self.ask_record(local, &mut stripe, wish, hash, now);
+            let denied = match answer {
+                Ok(acquired) => {
+                    self.tidy(local, &mut stripe, key, hash);
+                    return Ok(Entered::Granted(acquired));
+                }
+                Err(denied) => denied,
+            };
+            match denied {
+                // Its own plain lease: the record is to count its entries.
+                Denied::Held { owner, .. }
+                    if wish.reentrant
+                        && owner == wish.request.owner
+                        && stripe.holds_none(key)
+                        && self.take_over(local, &mut stripe, key, hash) =>
+                {
+                    continue;
+                }
+                Denied::Again => continue,
+                Denied::Other(error) => {
+                    self.tidy(local, &mut stripe, key, hash);
+                    return Err(Denied::Other(error));
+                }
+                Denied::Held { .. } | Denied::Delayed { .. } if !patience => return Err(denied),
+                Denied::Held { .. } | Denied::Delayed { .. } => {}
+            }
+            if let Some(waiter) = self.join(local, &mut stripe, wish, hash, now)? {
+                return Ok(Entered::Waiting(waiter));
+            }
+        }
+    }
+
+    /// Asks the record of the key, or an empty one.
+    fn ask_record(
+        &self,
+        local: &mut Local,
+        stripe: &mut Stripe,
+        wish: &Wish,
+        hash: u64,
+        now: u64,
+    ) -> Result<Acquired, Denied> {
+        let key = wish.request.key;
+        let Some(record) = stripe.get(key) else {
+            let mut record = Record::default();
+            let acquired = self.admit(local, &mut record, wish, hash, now, false)?;
+            if !record.is_empty() {
+                stripe.records.insert(key, Box::new(record));
+            }
+            return Ok(acquired);
+        };
+        if wish.reentrant
+            && let Some(holder) = record.entered_by(wish.request.owner, wish.mode)
+        {
+            let deadline = self.time.deadline(now, wish.request.ttl);
+            let deadline = deadline.map_err(|bad| wish.request.refused(Some(bad)));
+            // Backwards it never goes.
+            holder.deadline = holder.deadline.max(deadline.map_err(Denied::Other)?);
+            holder.entries += 1;
+            return Ok(Acquired::recorded(holder));
+        }
+        if record.has_queue() {
+            return Err(self.busy(local, record, key, hash, now));
+        }
+        self.admit(local, record, wish, hash, now, true)
+    }
+
+    /// Joins the queue; `None` if the key is free after all.
+    fn join(
+        &self,
+        local: &mut Local,
+        stripe: &mut Stripe,
+        wish: &Wish,
+        hash: u64,
+        now: u64,
+    ) -> Result<Option<Arc<Waiter>>, Denied> {
+        let key = wish.request.key;
+        let waiter = Waiter::new(wish.clone(), hash, now);
+        if let Some(session) = &wish.session
+            && !session.book.lock().add_waiter(&waiter)
+        {
+            return Err(Denied::Other(AcquireError::SessionOver));
+        }
+        let marked = stripe.get(key).is_some();
+        if let Err(full) = self.records.push(stripe, &waiter) {
+            self.tidy(local, stripe, key, hash);
+            return Err(Denied::Other(full));
+        }
+        if marked {
+            return Ok(Some(waiter));
+        }
+        match self.table.put_mark(local, key, hash, false) {
+            Marked::Yes => return Ok(Some(waiter)),
+            Marked::Ended => {
+                self.serve(local, stripe, key, hash);
+                return Ok(Some(waiter));
+            }
+            Marked::Free | Marked::Full => {}
+        }
+        let full = self.table.live(local, key, hash).is_ok();
+        self.records.remove(stripe.get_or_insert(key), &waiter);
+        self.tidy(local, stripe, key, hash);
+        if full {
+            let capacity = self.most_leases();
+            return Err(Denied::Other(AcquireError::CapacityExceeded { capacity }));
+        }
+        Ok(None)
+    }
+
+    /// The clock, read under the record's lock, which may have taken its time: a TTL counts from the grant.
+    fn fresh(&self, local: &mut Local) -> u64 {
+        let now = self.time.now();
+        // The turn of the wheel may be ahead of it.
+        local.now = local.now.max(self.time.tick_of(now));
+        now
+    }
+
+    /// Grants what is wished for, if the record's holders and quarantine allow it. The caller knows that
+    /// nobody comes before, and has swept the record.
+    fn admit(
+        &self,
+        local: &mut Local,
+        record: &mut Record,
+        wish: &Wish,
+        hash: u64,
+        now: u64,
+        marked: bool,
+    ) -> Result<Acquired, Denied> {
+        let request = &wish.request;
+        if record.quarantine.is_some() || !record.admits(wish.mode) {
+            return Err(self.busy(local, record, request.key, hash, now));
+        }
+        let deadline = self.time.deadline(now, request.ttl);
+        let deadline = deadline.map_err(|bad| Denied::Other(request.refused(Some(bad))))?;
+        let ask = Ask {
+            admitted: true,
+            ..request.ask(hash, deadline)
+        };
+        let refused = |refused| self.refused(refused, self.most_leases(), now);
+        self.find_place(local, &ask).map_err(refused)?;
+        if wish.is_plain() {
+            let granted = self.grant_and_watch(local, &ask).map_err(refused)?;
+            return Ok(Acquired::new(&granted, deadline));
+        }
+        let token = self.table.issue(local, &ask, !marked).map_err(refused)?;
+        let holder = self.new_holder(local, wish, token, now, deadline);
+        let acquired = Acquired::recorded(&holder);
+        if let Some(session) = &wish.session
+            && !session.book.lock().add_lease(request.key, token, hash)
+        {
+            if !marked {
+                self.table.take_mark(local, request.key, hash);
+            }
+            return Err(Denied::Other(AcquireError::SessionOver));
+        }
+        local.counters.add_lease(1);
+        record.holders.insert(token, holder);
+        Ok(acquired)
+    }
+
+    fn new_holder(
+        &self,
+        local: &Local,
+        wish: &Wish,
+        token: u64,
+        now: u64,
+        deadline: u64,
+    ) -> Holder {
+        let terms = wish.terms;
+        let ttl = wish.request.ttl;
+        let mut holder = Holder::new(token, wish.request.owner, now, deadline);
+        holder.mode = wish.mode;
+        holder.session.clone_from(&wish.session);
+        holder.terms = terms;
+        if !terms.min_hold.is_zero() {
+            holder.min_until = self.time.after(local.now, terms.min_hold);
+        }
+        if let Some(max_hold) = terms.max_hold {
+            let cap = self.time.after(local.now, max_hold);
+            holder.deadline = deadline.min(cap);
+            holder.keeper = Some(Keeper {
+                ttl,
+                next: self.time.part(local.now, ttl, 3),
+                cap,
+            });
+        }
+        holder
+    }
+
+    /// Why the record doesn't admit another.
+    fn busy(&self, local: &mut Local, record: &Record, key: Key, hash: u64, now: u64) -> Denied {
+        if let Some(holder) = record.last_holder() {
+            return Denied::Held {
+                owner: holder.owner,
+                token: holder.token,
+                remaining: self.time.nanos_until(holder.until(), now),
+            };
+        }
+        match (self.table.live(local, key, hash), record.quarantine) {
+            (Ok(found), _) => self.held(&found.contents, now),
+            (Err(_), Some(until)) => Denied::Delayed {
+                remaining: self.time.nanos_until(until, now),
+            },
+            // Its lease has just ended: the head of the queue comes first.
+            (Err(_), None) => Denied::Again,
+        }
+    }
+
+    pub(super) fn most_leases(&self) -> usize {
+        let limited = self.capacity.as_ref().map(|capacity| capacity.max);
+        limited.unwrap_or(L::MAX_LEASES)
+    }
+
+    /// Finds a place within the limit on the number of leases, if there is one.
+    ///
+    /// A lease that this operation has ended, and not yet given back to the limit, makes room first: so a
+    /// lease that passes on is never short of a place.
+    fn find_place(&self, local: &mut Local, ask: &Ask) -> Result<(), Refused> {
+        let Some(capacity) = &self.capacity else {
+            return Ok(());
+        };
+        // Others hold a place for a moment while they find that they can't have the lease.
+        let mut tries = 0;
+        while !Self::has_place(local) {
+            if capacity.reserve() {
+                local.reserved += 1;
+            } else if let Ok(found) = self.table.live(local, ask.key, ask.hash) {
+                return Err(Refused::Held(found.contents));
+            } else if tries == PLACE_TRIES {
+                return Err(Refused::NoCell);
+            } else {
+                tries += 1;
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this operation has ended or counted in advance more leases than it has granted.
+    fn has_place(local: &Local) -> bool {
+        let leases = local.counters.leases.load(Ordering::Relaxed);
+        leases - local.accounted - local.reserved < 0
+    }
+
+    /// Grants a plain lease to whom the record admits.
+    fn grant_and_watch(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
+        let granted = self.table.grant(local, ask)?;
+        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+        Ok(granted)
+    }
+
+    /// Brings the record of a key up to date, and hands the key to those who wait for it.
+    pub(super) fn serve(&self, local: &mut Local, stripe: &mut Stripe, key: Key, hash: u64) {
+        let Some(record) = stripe.get(key) else {
+            return;
+        };
+        loop {
+            let now = self.fresh(local);
+            self.sweep(local, record, key, hash, now);
+            if let Some(upgrader) = &record.upgrader {
+                let waiter = Arc::clone(upgrader);
+                let Some(settled) = self.try_upgrade(local, record, &waiter.wish, hash, now) else {
+                    break;
+                };
+                self.records.remove(record, &waiter);
+                local.wakes.extend(waiter.settle(settled));
+                continue;
+            }
+            let Some(head) = record.head().map(Arc::clone) else {
+                break;
+            };
+            let over = head.wish.session.as_ref();
+            let settled = if over.is_some_and(|session| session.is_over(local.now)) {
+                Err(AcquireError::SessionOver)
+            } else {
+                match self.admit(local, record, &head.wish, hash, now, true) {
+                    Ok(acquired) => Ok(acquired),
+                    // Whoever ends that lease, or the timer, comes here again.
+                    Err(Denied::Held { .. } | Denied::Delayed { .. }) => break,
+                    Err(Denied::Again) => continue,
+                    Err(Denied::Other(error)) => Err(error),
+                }
+            };
+            let last = settled.is_ok() && head.wish.mode == Mode::Exclusive;
+            self.records.remove(record, &head);
+            local.wakes.extend(head.settle(settled));
+            if last {
+                break;
+            }
+        }
+        self.tidy(local, stripe, key, hash);
+    }
+
+    /// Drops the record of a key, and its mark, if there is nothing in it; else sets its timer.
+    pub(super) fn tidy(&self, local: &mut Local, stripe: &mut Stripe, key: Key, hash: u64) {
+        let Some(record) = stripe.get(key) else {
+            return;
+        };
+        if record.is_empty() {
+            if let Some(timer) = record.timer.take() {
+                self.table.stop_timer(local, timer.cell);
+            }
+            stripe.records.remove(&key);
+            self.table.take_mark(local, key, hash);
+            return;
+        }
+        let Some(due) = record.next_due() else {
+            return;
+        };
+        match &mut record.timer {
+            // Early enough: then it is set anew.
+            Some(timer) if timer.set_to <= due && timer.set_to > local.now => {}
+            Some(timer) => {
+                timer.set_to = due;
+                let word = self.table.set_timer(timer.cell, due);
+                self.watch(timer.cell, word, due);
+            }
+            none => {
+                let (cell, word) = self.table.timer(local, Due::Record { key, hash }, due);
+                *none = Some(Timer { cell, set_to: due });
+                self.watch(cell, word, due);
+            }
+        }
+    }
+
+    /// Grants what is wished for at once, or says why not.
+    pub(crate) fn enter_now(&self, wish: &Wish) -> Result<Acquired, Denied> {
+        match self.enter(wish, false)? {
+            Entered::Granted(acquired) => Ok(acquired),
+            // Not without patience.
+            Entered::Waiting(waiter) => {
+                self.leave(&waiter);
+                Err(Denied::Other(AcquireError::TimedOut))
+            }
+        }
+    }
+
+    /// Leaves the queue. A lease that has been granted meanwhile is given back, to the next in the queue.
+    pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
+        let key = waiter.key();
+        self.stay_away(waiter);
+        if let Some(Ok(acquired)) = waiter.take() {
+            // Over or not, it is over now.
+            let _ = self.release(acquired.handle, acquired.deadline, key, acquired.token);
+        }
+    }
+
+    /// Leaves the queue; the waiter may have been granted the lease meanwhile.
+    pub(crate) fn stay_away(&self, waiter: &Arc<Waiter>) {
+        let key = waiter.key();
+        self.with(self.time.now(), |local| {
+            let mut stripe = self.records.lock(waiter.hash);
+            if let Some(record) = stripe.get(key)
+                && self.records.remove(record, waiter)
+            {
+                // Who is next may be less demanding.
+                self.serve(local, &mut stripe, key, waiter.hash);
+            }
+        });
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.records.waiting()
+    }
+}
+
+impl Acquired {
+    /// A lease of the record's.
+    pub(super) fn recorded(holder: &Holder) -> Self {
+        Self {
+            handle: Handle::recorded(holder.mode.code()),
+            token: holder.token,
+            deadline: holder.until(),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Sessions: how they open, and how they end.
+
+use std::time::Duration;
+
+use super::Engine;
+use crate::error::AcquireError;
+use crate::owner::OwnerId;
+use crate::session::SessionCore;
+use crate::sync::{Arc, Ordering};
+use crate::table::{Due, Layout, Local, Loss};
+
+impl<L: Layout> Engine<L> {
+    /// A session that lasts for `ttl` from now.
+    pub(crate) fn open_session(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+    ) -> Result<Arc<SessionCore>, AcquireError> {
+        let now = self.time.now();
+        let request = super::Request {
+            key: crate::Key::from_raw(0),
+            owner: owner.0,
+            ttl,
+            at_least: 0,
+        };
+        let deadline = self
+            .time
+            .deadline(now, ttl)
+            .map_err(|bad| request.refused(Some(bad)))?;
+        let id = self.next_session.fetch_add(1, Ordering::Relaxed);
+        let core = Arc::new(SessionCore::new(id, owner.0, ttl, deadline));
+        {
+            let mut sessions = self.sessions.lock();
+            if self.is_closed() {
+                return Err(AcquireError::Closed);
+            }
+            sessions.insert(id, Arc::clone(&core));
+        }
+        self.with(now, |local| {
+            let mut book = core.book.lock();
+            let (cell, word) = self.table.timer(local, Due::Session(id), deadline);
+            book.timer = Some(cell);
+            self.watch(cell, word, deadline);
+        });
+        Ok(core)
+    }
+
+    /// Ends a session; false if it was over before.
+    pub(crate) fn close_session(&self, core: &Arc<SessionCore>) -> bool {
+        let now = self.time.now();
+        self.with(now, |local| {
+            let ended = !core.is_over(local.now) && core.end();
+            self.wind_up(local, core, ended);
+            ended
+        })
+    }
+
+    /// The session's timer has rung.
+    pub(super) fn look_at_session(&self, local: &mut Local, id: u64) {
+        let Some(core) = self.sessions.lock().get(&id).map(Arc::clone) else {
+            return;
+        };
+        if core.is_over(local.now) {
+            self.wind_up(local, &core, false);
+            return;
+        }
+        self.set_session_timer(&core);
+    }
+
+    /// Sets the session's timer to its deadline, if it has one still.
+    pub(crate) fn set_session_timer(&self, core: &SessionCore) {
+        let book = core.book.lock();
+        if let Some(timer) = book.timer {
+            let until = core.until();
+            let word = self.table.set_timer(timer, until);
+            self.watch(timer, word, until);
+        }
+    }
+
+    /// Frees what a session has held, and refuses those who wait in it. The session is over.
+    fn wind_up(&self, local: &mut Local, core: &Arc<SessionCore>, clean: bool) {
+        let (held, waiters) = {
+            let mut book = core.book.lock();
+            if book.closed {
+                return;
+            }
+            book.closed = true;
+            if let Some(timer) = book.timer.take() {
+                self.table.stop_timer(local, timer);
+            }
+            (
+                std::mem::take(&mut book.held),
+                std::mem::take(&mut book.waiters),
+            )
+        };
+        self.sessions.lock().remove(&core.id);
+        for waiter in waiters.iter().filter_map(std::sync::Weak::upgrade) {
+            let mut stripe = self.records.lock(waiter.hash);
+            if let Some(record) = stripe.get(waiter.key())
+                && self.records.remove(record, &waiter)
+            {
+                let over = Err(AcquireError::SessionOver);
+                local.wakes.extend(waiter.settle(over));
+                self.serve(local, &mut stripe, waiter.key(), waiter.hash);
+            }
+        }
+        for ((key, token), hash) in held {
+            let mut stripe = self.records.lock(hash);
+            if let Some(record) = stripe.get(key) {
+                let loss = Loss::SessionOver;
+                self.end_holder(local, record, key, hash, token, loss, clean);
+                self.serve(local, &mut stripe, key, hash);
+            }
+        }
+        local.wakes.extend(core.signal.set(Loss::SessionOver));
+    }
+}

@@ -1,0 +1,388 @@
+//! Sessions: one TTL over any number of leases.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Weak;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+
+use crate::acquire::Acquire;
+use crate::engine::{Engine, Request};
+use crate::error::{AcquireError, ReleaseError, SessionError};
+use crate::key::{Key, ToKey};
+use crate::lease::{Hold, Lease};
+use crate::lost::{Lost, Signal};
+use crate::owner::OwnerId;
+use crate::records::Waiter;
+use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::time::Timestamp;
+use crate::wish::{Terms, Wish};
+
+/// What the engine knows of a session.
+///
+/// | word | the session | becomes |
+/// |---|---|---|
+/// | `deadline << 1` | lives up to that tick | a later deadline, or over |
+/// | `deadline << 1 \| 1` | is over | nothing else, ever |
+///
+/// Whoever acts on a deadline that has passed first sets the last bit, by a CAS on the word with that
+/// deadline: so a keep-alive that comes later fails, and one that came before makes the CAS fail.
+#[derive(Debug)]
+pub(crate) struct SessionCore {
+    pub(crate) id: u64,
+    pub(crate) owner: u64,
+    pub(crate) ttl: Duration,
+    word: AtomicU64,
+    pub(crate) book: Mutex<Book>,
+    pub(crate) signal: Arc<Signal>,
+}
+
+/// What a session has to see to when it ends.
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// Nothing is added any more.
+    pub(crate) closed: bool,
+    /// The timer's cell, while it has one.
+    pub(crate) timer: Option<u32>,
+    /// Its leases, with the hashes of their keys.
+    pub(crate) held: HashMap<(Key, u64), u64, RandomState>,
+    /// Its acquisitions that may wait; those that have ended are dropped now and then.
+    pub(crate) waiters: Vec<Weak<Waiter>>,
+}
+
+impl Book {
+    /// False if the session is over.
+    pub(crate) fn add_lease(&mut self, key: Key, token: u64, hash: u64) -> bool {
+        if !self.closed {
+            self.held.insert((key, token), hash);
+        }
+        !self.closed
+    }
+
+    /// False if the session is over.
+    pub(crate) fn add_waiter(&mut self, waiter: &Arc<Waiter>) -> bool {
+        if self.waiters.len() == self.waiters.capacity() {
+            self.waiters.retain(|waiter| waiter.strong_count() > 0);
+        }
+        if !self.closed {
+            self.waiters.push(Arc::downgrade(waiter));
+        }
+        !self.closed
+    }
+}
+
+impl SessionCore {
+    pub(crate) fn new(id: u64, owner: u64, ttl: Duration, deadline: u64) -> Self {
+        Self {
+            id,
+            owner,
+            ttl,
+            word: AtomicU64::new(deadline << 1),
+            book: Mutex::new(Book::default()),
+            signal: Signal::new(),
+        }
+    }
+
+    /// The deadline in ticks; 0 if it is over.
+    pub(crate) fn until(&self) -> u64 {
+        let word = self.word.load(Ordering::Acquire);
+        if word & 1 == 1 { 0 } else { word >> 1 }
+    }
+
+    /// Whether it is over at that tick; if so, it is over for good.
+    pub(crate) fn is_over(&self, now: u64) -> bool {
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            if word & 1 == 1 {
+                return true;
+            }
+            if word >> 1 > now {
+                return false;
+            }
+            match self.change(word, word | 1) {
+                Ok(_) => return true,
+                Err(other) => word = other,
+            }
+        }
+    }
+
+    /// Makes it last until that deadline at the least; false if it is over.
+    pub(crate) fn keep_alive(&self, now: u64, deadline: u64) -> Option<u64> {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if self.is_over(now) {
+                return None;
+            }
+            let old = word >> 1;
+            if old >= deadline && word & 1 == 0 {
+                return Some(old);
+            }
+            if word & 1 == 0 && self.change(word, deadline << 1).is_ok() {
+                return Some(deadline);
+            }
+        }
+    }
+
+    /// Makes it end at that deadline, earlier or later; false if it is over.
+    pub(crate) fn set_deadline(&self, now: u64, deadline: u64) -> bool {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if self.is_over(now) {
+                return false;
+            }
+            if word & 1 == 0 && self.change(word, deadline << 1).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Ends it; false if it was over before.
+    pub(crate) fn end(&self) -> bool {
+        self.word.fetch_or(1, Ordering::SeqCst) & 1 == 0
+    }
+
+    fn change(&self, from: u64, to: u64) -> Result<u64, u64> {
+        self.word
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire)
+    }
+}
+
+/// One TTL over any number of leases: what ZooKeeper calls the owner of ephemeral nodes, etcd a lease and
+/// Consul a session. Made by [`LockManager::session`](crate::LockManager::session).
+///
+/// Leases that are acquired in a session have no deadline of their own: all of them last as long as it
+/// does, and one [`keep_alive`](Self::keep_alive) is for them all. When the session is closed, dropped, or
+/// past its deadline, all its keys are free, and its acquisitions that still wait are told
+/// [`SessionOver`](AcquireError::SessionOver). A session that is over stays over.
+///
+/// # Cost
+///
+/// A keep-alive is one compare-and-swap and a reading of the clock, whatever the number of leases. A lease
+/// of a session takes some 400 bytes, and its grant and release a lock each: they are not lock-free.
+/// Ending a session takes time in the number of its leases, on the thread that ends it or that turns the
+/// wheel; but the leases are over at once, for whoever asks.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::LockManager;
+///
+/// let locks = LockManager::new();
+/// let session = locks.session(1, Duration::from_secs(10))?;
+/// let a = session.try_acquire("a")?;
+/// let b = session.try_acquire("b")?;
+/// session.keep_alive()?;
+/// session.close()?;
+/// assert!(!a.is_live() && !b.is_live());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a session closes it"]
+pub struct Session<'m> {
+    hold: Hold<'m>,
+    core: Arc<SessionCore>,
+    terms: Terms,
+    /// False once another guard has taken its place.
+    closes: bool,
+}
+
+impl<'m> Session<'m> {
+    pub(crate) fn new(hold: Hold<'m>, core: Arc<SessionCore>) -> Self {
+        Self {
+            hold,
+            core,
+            terms: Terms::default(),
+            closes: true,
+        }
+    }
+
+    /// The keys of the leases that it acquires from now on are quarantined for so long if the session
+    /// ends other than by [`close`](Self::close); see [`Acquire::lock_delay`]. Consul's default is 15 s.
+    pub fn lock_delay(mut self, delay: Duration) -> Self {
+        self.terms.lock_delay = delay;
+        self
+    }
+
+    /// Whom its leases are granted to.
+    #[must_use]
+    pub fn owner(&self) -> OwnerId {
+        OwnerId(self.core.owner)
+    }
+
+    /// Its TTL.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.core.ttl
+    }
+
+    /// When it ends if it is not kept alive, on the manager's clock.
+    #[must_use]
+    pub fn deadline(&self) -> Timestamp {
+        self.hold.engine().time.start_of(self.core.until())
+    }
+
+    /// Whether it is in force.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        let time = &self.hold.engine().time;
+        !self.hold.is_closed() && !self.core.is_over(time.tick_of(time.now()))
+    }
+
+    /// How many leases it holds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.core.book.lock().held.len()
+    }
+
+    /// Whether it holds no lease.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes it, and all its leases, last for its TTL from now, and returns its deadline. Never shortens
+    /// it. One compare-and-swap at most, whatever the number of leases; lock-free.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Over`] if it is over: open another one. [`SessionError::Closed`] if every handle of
+    /// the manager is gone.
+    pub fn keep_alive(&self) -> Result<Timestamp, SessionError> {
+        if self.hold.is_closed() {
+            return Err(SessionError::Closed);
+        }
+        let time = &self.hold.engine().time;
+        let now = time.now();
+        // A TTL that was good at the start is too long only at the end of the manager's time.
+        let deadline = time
+            .deadline(now, self.core.ttl)
+            .map_err(|_| SessionError::Over)?;
+        match self.core.keep_alive(time.tick_of(now), deadline) {
+            Some(deadline) => Ok(time.start_of(deadline)),
+            None => Err(SessionError::Over),
+        }
+    }
+
+    /// Grants a lease on `key` that lasts as long as the session, if nobody holds one. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::try_acquire`](crate::LockManager::try_acquire), and
+    /// [`SessionOver`](AcquireError::SessionOver).
+    pub fn try_acquire(&self, key: impl ToKey) -> Result<Lease<'m>, AcquireError> {
+        self.acquire(key).try_now()
+    }
+
+    /// The same as an acquisition that can wait, and takes options; see
+    /// [`LockManager::acquire`](crate::LockManager::acquire).
+    ///
+    /// If the session ends first, it is told [`SessionOver`](AcquireError::SessionOver).
+    pub fn acquire(&self, key: impl ToKey) -> Acquire<'m> {
+        let request = Request {
+            key: key.to_key(&self.hold.engine().seed),
+            owner: self.core.owner,
+            ttl: self.core.ttl,
+            at_least: 0,
+        };
+        let mut wish = Wish::plain(request);
+        wish.session = Some(Arc::clone(&self.core));
+        wish.terms = self.terms;
+        Acquire::new(self.hold.clone(), wish)
+    }
+
+    /// Resolves when the session is over, and says how.
+    pub fn lost(&self) -> Lost {
+        Lost::new(Arc::clone(&self.core.signal))
+    }
+
+    /// Ends it: its keys are free, and its acquisitions that wait are told so. Dropping it does the same
+    /// and says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`SessionError::Over`] if it was over before; [`SessionError::Closed`] if every handle of the manager
+    /// is gone.
+    pub fn close(self) -> Result<(), SessionError> {
+        if self.hold.is_closed() {
+            return Err(SessionError::Closed);
+        }
+        if self.hold.engine().close_session(&self.core) {
+            Ok(())
+        } else {
+            Err(SessionError::Over)
+        }
+    }
+
+    /// Releases one of its leases by token.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManager::release`](crate::LockManager::release).
+    pub fn release(&self, key: impl ToKey, token: crate::FencingToken) -> Result<(), ReleaseError> {
+        if self.hold.is_closed() {
+            return Err(ReleaseError::Closed);
+        }
+        let engine = self.hold.engine();
+        let name = engine.name(key.to_key(&engine.seed), token.get());
+        engine
+            .release_by_key(&name, engine.time.now())
+            .map_err(|ended| crate::lease::release_error(ended, token))
+    }
+
+    /// The same session without the borrow: it can be stored, returned, sent to another thread.
+    ///
+    /// It doesn't keep the manager running: when the last [`LockManager`](crate::LockManager) handle is
+    /// dropped, it is over.
+    pub fn into_owned(self) -> Session<'static> {
+        let mut this = self;
+        this.closes = false;
+        Session {
+            hold: this.hold.to_owned_hold(),
+            core: Arc::clone(&this.core),
+            terms: this.terms,
+            closes: true,
+        }
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        if self.closes && !self.hold.is_closed() {
+            self.hold.engine().close_session(&self.core);
+        }
+    }
+}
+
+impl fmt::Debug for Session<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("owner", &self.core.owner)
+            .field("ttl", &self.core.ttl)
+            .field("deadline", &self.deadline())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'m> Session<'m> {
+    /// How to reach the engine.
+    pub(crate) fn hold(&self) -> &Hold<'m> {
+        &self.hold
+    }
+
+    pub(crate) fn core(&self) -> &Arc<SessionCore> {
+        &self.core
+    }
+}
+
+impl Engine {
+    /// See [`LockManager::session`](crate::LockManager::session).
+    pub(crate) fn session(
+        &self,
+        owner: OwnerId,
+        ttl: Duration,
+    ) -> Result<Session<'_>, AcquireError> {
+        let core = self.open_session(owner, ttl)?;
+        Ok(Session::new(Hold::Borrowed(self), core))
+    }
+}
