@@ -11,6 +11,7 @@ use crate::engine::{Engine, Request, Seen};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Hold, Lease, bad_ttl, release_error, renew_error};
+use crate::multi::AcquireAll;
 use crate::owner::OwnerId;
 use crate::session::Session;
 use crate::sync::Arc;
@@ -273,6 +274,41 @@ impl LockManager {
             at_least: 0,
         };
         Acquire::new(Hold::Borrowed(&self.engine), Wish::plain(request))
+    }
+
+    /// Acquires several keys, all or nothing: one guard, one deadline, which counts from the last grant, and
+    /// a token for each key. To be awaited, or blocked on with [`AcquireAll::wait_timeout`].
+    ///
+    /// The keys are acquired in one order, whoever asks and in whichever order they are given, so those who
+    /// ask in this way never wait for each other in a circle. While some are missing, those already
+    /// granted are held without a deadline, until the future is dropped: bound the wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire). Nothing is held after an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tenure::LockManager;
+    ///
+    /// let locks = LockManager::new();
+    /// let (ttl, patience) = (Duration::from_secs(10), Duration::from_secs(1));
+    /// let both = locks.acquire_all(["from", "to"], 1, ttl).wait_timeout(patience)?;
+    /// assert_eq!(both.tokens().len(), 2);
+    /// both.release()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_all<K: ToKey>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+        owner: impl Into<OwnerId>,
+        ttl: Duration,
+    ) -> AcquireAll<'_> {
+        let seed = &self.engine.seed;
+        let keys = keys.into_iter().map(|key| key.to_key(seed)).collect();
+        AcquireAll::new(Hold::Borrowed(&self.engine), keys, owner.into(), ttl)
     }
 
     /// Opens a session: one TTL over any number of leases.

@@ -250,6 +250,11 @@ impl Timeline {
         self.nanos_of(tick).saturating_sub(now)
     }
 
+    /// The longest TTL that may be asked for.
+    pub(crate) fn max_ttl(&self) -> Duration {
+        self.max_ttl
+    }
+
     /// The first tick that is at least so long after every moment of the tick `now`.
     pub(crate) fn after(&self, now: u64, length: Duration) -> u64 {
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);

@@ -299,7 +299,7 @@ impl Request {
     }
 
     /// Why it is refused whatever the state of the key.
-    pub(super) fn refused(&self, bad: Option<BadTtl>) -> AcquireError {
+    pub(crate) fn refused(&self, bad: Option<BadTtl>) -> AcquireError {
         let ttl = self.ttl;
         match bad {
             Some(BadTtl::TooShort { min }) => AcquireError::TtlTooShort { ttl, min },

@@ -120,7 +120,10 @@ fn a_full_table_leaves_held_leases_alone_and_recovers() {
         .collect();
     let full = AcquireError::CapacityExceeded { capacity: 100 };
     for key in 100..1_000_u64 {
-        assert_eq!(manager.try_acquire(key, 1, SECOND).map(drop), Err(full.clone()));
+        assert_eq!(
+            manager.try_acquire(key, 1, SECOND).map(drop),
+            Err(full.clone())
+        );
         assert_eq!(manager.holder(key), None);
     }
     assert!(leases.iter().all(Lease::is_live));

@@ -1,0 +1,162 @@
+//! Sessions.
+
+use std::thread;
+
+use tenure::{AcquireError, Loss, ReleaseError, RenewError, SessionError};
+
+use crate::{Task, assert_idle, manual, ms, pass};
+
+#[test]
+fn the_leases_of_a_session_live_and_die_with_it() {
+    let (manager, clock) = manual();
+    let session = manager.session(1, ms(10)).expect("in range");
+    let a = session.try_acquire("a").expect("free");
+    let b = session.try_acquire("b").expect("free");
+    assert_eq!((session.len(), manager.len()), (2, 2));
+    for _ in 0..5 {
+        pass(&manager, &clock, 9);
+        session.keep_alive().expect("alive");
+    }
+    assert!(a.is_live() && b.is_live());
+    assert_eq!(a.deadline(), session.deadline());
+    assert_eq!(
+        a.renew(ms(5)),
+        Err(RenewError::InSession { token: a.token() })
+    );
+    b.release().expect("live");
+    assert_eq!(session.len(), 1);
+    pass(&manager, &clock, 10);
+    assert!(!a.is_live() && !session.is_live());
+    assert_eq!(
+        session.keep_alive(),
+        Err(SessionError::Over),
+        "never revived"
+    );
+    assert_eq!(
+        session.try_acquire("c").map(drop),
+        Err(AcquireError::SessionOver)
+    );
+    let token = a.token();
+    assert_eq!(a.release(), Err(ReleaseError::Expired { token }));
+    assert_eq!(session.close(), Err(SessionError::Over));
+    assert!(manager.try_acquire("a", 2, ms(10)).expect("free").token() > token);
+    assert_idle(&manager);
+}
+
+/// The wheel may be late; nobody is told that a session is over and sees it come back.
+#[test]
+fn a_session_past_its_deadline_is_over_before_the_wheel_knows() {
+    let (manager, clock) = manual();
+    let session = manager.session(1, ms(10)).expect("in range");
+    let a = session.try_acquire("a").expect("free");
+    clock.advance(ms(10));
+    assert!(!a.is_live());
+    assert_eq!(session.keep_alive(), Err(SessionError::Over));
+    let next = manager.try_acquire("a", 2, ms(10)).expect("free");
+    assert!(next.token() > a.token());
+    manager.advance();
+    assert!(next.is_live(), "the session's end doesn't touch it");
+    drop((a, next));
+    assert_idle(&manager);
+}
+
+#[test]
+fn closing_a_session_frees_its_keys_and_skips_its_waiters() {
+    let (manager, _) = manual();
+    let other = manager.try_acquire("held", 9, ms(50)).expect("free");
+    let session = manager.session(1, ms(50)).expect("in range");
+    let a = session.try_acquire("a").expect("free");
+    let mut queued = Task::pending(session.acquire("held"));
+    let mut behind = Task::pending(manager.acquire("held", 2, ms(50)));
+    let mut next = Task::pending(manager.acquire("a", 3, ms(50)));
+    let mut lost = Task::pending(a.lost());
+    let mut over = Task::pending(session.lost());
+    session.close().expect("live");
+    assert_eq!(
+        queued.poll().expect("told").map(drop),
+        Err(AcquireError::SessionOver)
+    );
+    assert_eq!(lost.poll(), Some(Loss::SessionOver));
+    assert_eq!(over.poll(), Some(Loss::SessionOver));
+    assert!(next.poll().expect("granted").is_ok());
+    assert!(behind.poll().is_none());
+    other.release().expect("live");
+    assert!(
+        behind.poll().expect("granted").is_ok(),
+        "the session's place is skipped"
+    );
+    drop((next, behind, a));
+    assert_idle(&manager);
+}
+
+#[test]
+fn an_expired_session_is_quarantined_if_it_says_so_and_a_closed_one_is_not() {
+    let (manager, clock) = manual();
+    let session = || {
+        manager
+            .session(1, ms(10))
+            .expect("in range")
+            .lock_delay(ms(5))
+    };
+    let first = session();
+    let _a = first.try_acquire("a").expect("free");
+    first.close().expect("live");
+    let second = session();
+    let _b = second.try_acquire("a").expect("no delay after a clean end");
+    pass(&manager, &clock, 10);
+    let delayed = manager.try_acquire("a", 2, ms(10)).map(drop);
+    assert!(
+        matches!(delayed, Err(AcquireError::Delayed { .. })),
+        "{delayed:?}"
+    );
+    pass(&manager, &clock, 6);
+    assert!(manager.try_acquire("a", 2, ms(10)).is_ok());
+}
+
+#[test]
+fn a_session_holds_many_leases_and_ends_them_all() {
+    let (manager, clock) = manual();
+    let session = manager.session(1, ms(10)).expect("in range");
+    for key in 0..5_000_u64 {
+        session.try_acquire(key).expect("free").detach();
+    }
+    pass(&manager, &clock, 5);
+    session.keep_alive().expect("alive");
+    pass(&manager, &clock, 5);
+    assert_eq!(manager.len(), 5_000);
+    pass(&manager, &clock, 5);
+    assert_eq!(manager.stats().expired, 5_000);
+    drop(session);
+    assert_idle(&manager);
+    for key in 0..5_000_u64 {
+        manager
+            .try_acquire(key, 2, ms(1))
+            .expect("free")
+            .release()
+            .expect("live");
+    }
+}
+
+/// Keep-alive against death: a keep-alive that said `Ok` is kept, and afterwards there is none.
+#[test]
+fn a_keep_alive_and_the_death_of_a_session_agree() {
+    let (manager, clock) = manual();
+    for round in 0..200_u64 {
+        let session = manager.session(1, ms(10)).expect("in range");
+        let lease = session.try_acquire(round).expect("free");
+        clock.advance(ms(9));
+        let kept = thread::scope(|scope| {
+            let keeper = scope.spawn(|| session.keep_alive());
+            clock.advance(ms(1));
+            manager.advance();
+            keeper.join().expect("no panic")
+        });
+        match kept {
+            Ok(deadline) => {
+                assert!(lease.is_live(), "round {round}");
+                assert_eq!(session.deadline(), deadline);
+            }
+            Err(_) => assert!(!lease.is_live() && manager.holder(round).is_none()),
+        }
+    }
+}
