@@ -56,6 +56,7 @@ pub struct Builder {
     hash_seed: Option<HashSeed>,
     max_waiters_per_key: usize,
     max_waiters: usize,
+    deadlock_depth: usize,
 }
 
 impl Default for Builder {
@@ -72,6 +73,7 @@ impl Default for Builder {
             hash_seed: None,
             max_waiters_per_key: usize::MAX,
             max_waiters: usize::MAX,
+            deadlock_depth: 0,
         }
     }
 }
@@ -108,6 +110,18 @@ impl Builder {
     /// One more says [`QueueFull`](crate::AcquireError::QueueFull).
     pub fn max_waiters(mut self, waiters: usize) -> Self {
         self.max_waiters = waiters;
+        self
+    }
+
+    /// Looks for deadlocks whenever an acquisition has to wait, along chains of up to `max_depth` owners
+    /// that wait for each other. Default: 0, which is never.
+    ///
+    /// An owner is taken to be somebody who waits for one thing at a time. Whoever closes a circle is told
+    /// [`Deadlock`](crate::AcquireError::Deadlock) and has left the queue; the others wait on. Without it, a
+    /// deadlock lasts until a lease in it expires. Costs those who wait a lock that they share, and a look
+    /// at each key on the way.
+    pub fn deadlock_detection(mut self, max_depth: usize) -> Self {
+        self.deadlock_depth = max_depth;
         self
     }
 
@@ -230,6 +244,7 @@ impl Builder {
             max_leases: self.max_keys,
             max_waiters_per_key: self.max_waiters_per_key,
             max_waiters: self.max_waiters,
+            deadlock_depth: self.deadlock_depth,
         });
         Ok((engine.ok_or(BuildError::OutOfMemory)?, real_time))
     }
@@ -258,6 +273,7 @@ impl fmt::Debug for Builder {
             .field("thread_name", &self.thread_name)
             .field("max_waiters_per_key", &self.max_waiters_per_key)
             .field("max_waiters", &self.max_waiters)
+            .field("deadlock_depth", &self.deadlock_depth)
             .finish_non_exhaustive()
     }
 }

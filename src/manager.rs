@@ -8,7 +8,7 @@ use crate::acquire::Acquire;
 use crate::builder::Builder;
 use crate::driver::Driver;
 use crate::engine::{Engine, Request, Seen};
-use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
+use crate::error::{AcquireError, Cycle, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Hold, Lease, bad_ttl, release_error, renew_error};
 use crate::multi::AcquireAll;
@@ -322,6 +322,14 @@ impl LockManager {
         ttl: Duration,
     ) -> Result<Session<'_>, AcquireError> {
         self.engine.session(owner.into(), ttl)
+    }
+
+    /// The last 16 deadlocks that were found, the oldest first; see
+    /// [`deadlock_detection`](crate::Builder::deadlock_detection). (Two who would upgrade the same key are
+    /// told without it.)
+    #[must_use]
+    pub fn deadlocks(&self) -> Vec<Cycle> {
+        self.engine.deadlocks()
     }
 
     /// How many acquisitions wait at the moment.

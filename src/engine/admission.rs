@@ -46,9 +46,27 @@ impl<L: Layout> Engine<L> {
         match self.with(self.time.now(), enter) {
             Err(Denied::Other(AcquireError::CapacityExceeded { .. })) => {
                 self.advance();
-                self.with(self.time.now(), enter)
+                match self.with(self.time.now(), enter)? {
+                    Entered::Waiting(waiter) => self.stay_unless_deadlocked(waiter),
+                    granted @ Entered::Granted(_) => Ok(granted),
+                }
             }
+            Ok(Entered::Waiting(waiter)) => self.stay_unless_deadlocked(waiter),
             entered => entered,
+        }
+    }
+
+    /// Has a waiter leave the queue again if its waiting would never end.
+    pub(super) fn stay_unless_deadlocked(&self, waiter: Arc<Waiter>) -> Result<Entered, Denied> {
+        let Some(cycle) = self.find_cycle(&waiter) else {
+            return Ok(Entered::Waiting(waiter));
+        };
+        self.stay_away(&waiter);
+        match waiter.take() {
+            // Somebody has given way meanwhile.
+            Some(Ok(acquired)) => Ok(Entered::Granted(acquired)),
+            Some(Err(error)) => Err(Denied::Other(error)),
+            None => Err(Denied::Other(AcquireError::Deadlock { cycle })),
         }
     }
 

@@ -336,7 +336,7 @@ impl<L: Layout> Engine<L> {
             return Err(request.refused(Some(bad)));
         }
         debug_assert!(request.at_least <= MAX_AT_LEAST, "an upgrade asks for none");
-        self.with(self.time.now(), |local| {
+        let entered = self.with(self.time.now(), |local| {
             let mut stripe = self.records.lock(hash);
             if stripe.is_closed() {
                 return Err(AcquireError::Closed);
@@ -352,6 +352,7 @@ impl<L: Layout> Engine<L> {
                 let owners = [request.owner, other.wish.request.owner];
                 let waits = owners.map(|owner| (crate::OwnerId(owner), key)).to_vec();
                 let cycle = Box::new(crate::Cycle { waits });
+                self.detector.keep(&cycle);
                 return Err(AcquireError::Deadlock { cycle });
             }
             if let Some(settled) = self.try_upgrade(local, record, wish, hash, now) {
@@ -361,7 +362,13 @@ impl<L: Layout> Engine<L> {
             let waiter = crate::records::Waiter::new(wish.clone(), hash, now);
             self.records.push_upgrader(record, &waiter)?;
             Ok(super::Entered::Waiting(waiter))
-        })
+        })?;
+        match entered {
+            super::Entered::Waiting(waiter) => self
+                .stay_unless_deadlocked(waiter)
+                .map_err(AcquireError::from),
+            granted @ super::Entered::Granted(_) => Ok(granted),
+        }
     }
 
     /// A signal that is set when that lease ends, or at once if it is over.

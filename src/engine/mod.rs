@@ -4,6 +4,7 @@
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
 mod admission;
+mod deadlock;
 mod grants;
 mod holding;
 mod sessions;
@@ -18,6 +19,7 @@ use std::thread::Thread;
 use foldhash::fast::RandomState;
 
 pub(crate) use self::admission::Entered;
+use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Request};
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
@@ -53,6 +55,7 @@ pub(crate) struct Engine<L: Layout = Wide> {
     /// Those that are not wound up, by number.
     sessions: Mutex<HashMap<u64, Arc<SessionCore>, RandomState>>,
     next_session: AtomicU64,
+    detector: Detector,
     registry: Mutex<Registry>,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
@@ -155,6 +158,7 @@ impl<L: Layout> Engine<L> {
             records: Records::new(options.max_waiters_per_key, options.max_waiters),
             sessions: Mutex::new(HashMap::default()),
             next_session: AtomicU64::new(0),
+            detector: Detector::new(options.deadlock_depth),
             registry: Mutex::new(Registry::default()),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
@@ -576,4 +580,6 @@ pub(crate) struct Options {
     pub(crate) max_leases: Option<usize>,
     pub(crate) max_waiters_per_key: usize,
     pub(crate) max_waiters: usize,
+    /// 0 for no detection.
+    pub(crate) deadlock_depth: usize,
 }

@@ -35,6 +35,7 @@ fn engine(clock: &ManualClock) -> Arc<Engine<Narrow>> {
         max_leases: None,
         max_waiters_per_key: usize::MAX,
         max_waiters: usize::MAX,
+        deadlock_depth: 0,
     })
     .expect("memory")
 }
