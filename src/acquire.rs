@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Acquired, Entered, Request};
 use crate::error::AcquireError;
-use crate::lease::{Hold, Lease};
+use crate::hold::Hold;
+use crate::lease::Lease;
 use crate::owner::OwnerId;
 use crate::park::block_on;
 use crate::records::Waiter;

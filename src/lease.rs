@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::acquire::Upgrade;
 use crate::engine::{Acquired, Engine};
 use crate::error::{ReleaseError, RenewError};
+use crate::hold::Hold;
 use crate::key::Key;
 use crate::lost::Lost;
 use crate::owner::OwnerId;
@@ -55,41 +55,6 @@ pub struct Lease<'m> {
     state: AtomicU64,
     /// In ticks.
     deadline: AtomicU64,
-}
-
-/// How a guard reaches its engine.
-#[derive(Clone)]
-pub(crate) enum Hold<'m> {
-    Borrowed(&'m Engine),
-    /// Can outlive the manager.
-    Owned(Arc<Engine>),
-}
-
-impl Hold<'_> {
-    #[inline]
-    pub(crate) fn engine(&self) -> &Engine {
-        match self {
-            Self::Borrowed(engine) => engine,
-            Self::Owned(engine) => engine,
-        }
-    }
-
-    /// The same without the borrow.
-    pub(crate) fn to_owned_hold(&self) -> Hold<'static> {
-        Hold::Owned(match self {
-            Self::Borrowed(engine) => engine.share(),
-            Self::Owned(engine) => Arc::clone(engine),
-        })
-    }
-
-    /// Only an owned guard can outlive its manager.
-    #[inline]
-    pub(crate) fn is_closed(&self) -> bool {
-        match self {
-            Self::Borrowed(_) => false,
-            Self::Owned(engine) => engine.is_closed(),
-        }
-    }
 }
 
 impl<'m> Lease<'m> {
@@ -234,6 +199,9 @@ impl<'m> Lease<'m> {
             Ok(wanted) => wanted,
             Err(bad) => return Err(bad_ttl(ttl, bad)),
         };
+        if engine.is_observed() {
+            return self.renew_by_key(&wanted, now);
+        }
         let handle = self.handle();
         let known = self.deadline.load(Ordering::Relaxed);
         if wanted.is_met_by(known) {
@@ -261,6 +229,17 @@ impl<'m> Lease<'m> {
             Some(renewed) => Ok(renewed),
             None => engine.renew_by_key(&name, wanted.ticks().1, now),
         };
+        match renewed {
+            Ok(renewed) => Ok(engine.time.start_of(self.note(renewed))),
+            Err(unrenewed) => Err(renew_error(unrenewed, self.token())),
+        }
+    }
+
+    /// A renewal that others are told of.
+    #[cold]
+    fn renew_by_key(&self, wanted: &Renewal<'_>, now: u64) -> Result<Timestamp, RenewError> {
+        let engine = self.hold.engine();
+        let renewed = engine.renew_by_key(&self.name(), wanted.ticks().1, now);
         match renewed {
             Ok(renewed) => Ok(engine.time.start_of(self.note(renewed))),
             Err(unrenewed) => Err(renew_error(unrenewed, self.token())),
@@ -481,9 +460,8 @@ pub(crate) fn renew_error(unrenewed: Unrenewed, token: FencingToken) -> RenewErr
 #[cold]
 pub(crate) fn release_error(ended: Ended, token: FencingToken) -> ReleaseError {
     match ended {
-        Ended::Expired => ReleaseError::Expired { token },
+        // Of a recorded one, the engine has asked the record.
+        Ended::Expired | Ended::Recorded => ReleaseError::Expired { token },
         Ended::NeverGranted => ReleaseError::NeverGranted { token },
-        // The engine has asked the record.
-        Ended::Recorded => ReleaseError::Expired { token },
     }
 }

@@ -6,17 +6,21 @@ mod clock;
 mod driver;
 mod engine;
 mod error;
+mod events;
 mod fence;
+mod hold;
 mod key;
 mod lease;
 mod locals;
 mod lost;
 mod manager;
+mod metrics;
 mod multi;
 mod owner;
 mod park;
 mod records;
 mod session;
+mod snapshot;
 mod sync;
 mod table;
 mod time;
@@ -32,14 +36,18 @@ pub use self::error::{
     AcquireError, BuildError, Cycle, ReleaseError, RenewError, RevokeError, SessionError,
     ValidateError,
 };
+pub use self::events::{Event, EventKind, Events, Missed};
 pub use self::fence::{Fence, Fenced, StaleToken};
 pub use self::key::{HashSeed, Key, ToKey};
 pub use self::lease::Lease;
 pub use self::lost::Lost;
 pub use self::manager::{Holder, LockManager, Stats};
+#[cfg(feature = "histograms")]
+pub use self::metrics::Histograms;
 pub use self::multi::{AcquireAll, MultiLease};
 pub use self::owner::OwnerId;
 pub use self::session::Session;
+pub use self::snapshot::{HolderSnapshot, KeySnapshot, WaiterSnapshot};
 pub use self::table::Loss;
 pub use self::time::Timestamp;
 pub use self::token::{FencingToken, TokenError};

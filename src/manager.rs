@@ -1,19 +1,18 @@
 //! The façade: the public verbs.
 
-use std::collections::VecDeque;
+mod looking;
+mod waiting;
+
 use std::fmt;
 use std::time::Duration;
 
-use crate::acquire::Acquire;
 use crate::builder::Builder;
 use crate::driver::Driver;
 use crate::engine::{Engine, Request, Seen};
-use crate::error::{AcquireError, Cycle, ReleaseError, RenewError, RevokeError, ValidateError};
+use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
-use crate::lease::{Hold, Lease, bad_ttl, release_error, renew_error};
-use crate::multi::AcquireAll;
+use crate::lease::{Lease, bad_ttl, release_error, renew_error};
 use crate::owner::OwnerId;
-use crate::session::Session;
 use crate::sync::Arc;
 use crate::table::Ended;
 use crate::time::Timestamp;
@@ -103,6 +102,12 @@ pub struct Stats {
     pub expired: u64,
     /// Leases that were revoked, since the start.
     pub revoked: u64,
+    /// Acquisitions that had to wait and were answered, since the start.
+    pub waited: u64,
+    /// Acquisitions that left their queue with nothing, since the start: dropped, or timed out.
+    pub gave_up: u64,
+    /// Deadlocks that were found, since the start.
+    pub deadlocks: u64,
     /// The longest time from a deadline to the moment when the expiry was acted on, to the tick.
     pub max_expiry_lag: Duration,
     /// Buckets in the table.
@@ -167,7 +172,7 @@ impl LockManager {
         owner: impl Into<OwnerId>,
         ttl: Duration,
     ) -> Result<Lease<'_>, AcquireError> {
-        self.acquire_now(key.to_key(&self.engine.seed), owner.into(), ttl, 0)
+        self.acquire_now(&key, owner.into(), ttl, 0)
     }
 
     /// The same, with a token that is at least `at_least`.
@@ -192,22 +197,18 @@ impl LockManager {
         ttl: Duration,
         at_least: FencingToken,
     ) -> Result<Lease<'_>, AcquireError> {
-        self.acquire_now(
-            key.to_key(&self.engine.seed),
-            owner.into(),
-            ttl,
-            at_least.get(),
-        )
+        self.acquire_now(&key, owner.into(), ttl, at_least.get())
     }
 
     #[inline(always)]
     fn acquire_now(
         &self,
-        key: Key,
+        named: &impl ToKey,
         owner: OwnerId,
         ttl: Duration,
         at_least: u64,
     ) -> Result<Lease<'_>, AcquireError> {
+        let key = named.to_key(&self.engine.seed);
         let request = Request {
             key,
             owner: owner.0,
@@ -216,126 +217,15 @@ impl LockManager {
         };
         let acquired = match self.engine.grant(request) {
             Ok(acquired) => acquired,
+            Err(begun) if self.engine.keeps_names() => {
+                let mut wish = Wish::plain(request);
+                wish.name = named.name();
+                self.engine.grant_named(begun, &wish)?
+            }
             // A copy: the original stays in registers.
             Err(begun) => self.engine.grant_more(begun, &{ request })?,
         };
         Ok(Lease::new(&self.engine, key, owner, &acquired))
-    }
-
-    /// Acquires the lease as soon as it is this caller's turn: to be awaited, or blocked on with
-    /// [`Acquire::wait`].
-    ///
-    /// Acquisitions of one key are granted in the order of their arrival, which is their first poll or
-    /// the call of `wait`. While somebody waits, nobody else is granted the key, `try_acquire` included.
-    /// The lease of a holder who dies passes on within a tick of its deadline, if the wheel is turned by
-    /// then ([`advance`](Self::advance)).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future at any moment gives up its place, and a lease that was granted meanwhile is
-    /// given to the next.
-    ///
-    /// # Errors
-    ///
-    /// The future's are those of [`try_acquire`](Self::try_acquire) except `Held`, and `QueueFull`,
-    /// `TimedOut` and `Closed`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::thread;
-    /// use std::time::Duration;
-    /// use tenure::LockManager;
-    ///
-    /// let locks = LockManager::new();
-    /// let ttl = Duration::from_secs(10);
-    /// let held = locks.try_acquire("a", 1, ttl)?;
-    /// thread::scope(|scope| {
-    ///     let waiting = scope.spawn(|| {
-    ///         let lease = locks.acquire("a", 2, ttl).wait()?;
-    ///         Ok::<_, tenure::AcquireError>(lease.token())
-    ///     });
-    ///     let token = held.token();
-    ///     held.release().expect("not expired");
-    ///     assert!(waiting.join().expect("no panic").expect("granted") > token);
-    /// });
-    /// # Ok::<(), tenure::AcquireError>(())
-    /// ```
-    pub fn acquire(
-        &self,
-        key: impl ToKey,
-        owner: impl Into<OwnerId>,
-        ttl: Duration,
-    ) -> Acquire<'_> {
-        let request = Request {
-            key: key.to_key(&self.engine.seed),
-            owner: owner.into().0,
-            ttl,
-            at_least: 0,
-        };
-        Acquire::new(Hold::Borrowed(&self.engine), Wish::plain(request))
-    }
-
-    /// Acquires several keys, all or nothing: one guard, one deadline, which counts from the last grant, and
-    /// a token for each key. To be awaited, or blocked on with [`AcquireAll::wait_timeout`].
-    ///
-    /// The keys are acquired in one order, whoever asks and in whichever order they are given, so those who
-    /// ask in this way never wait for each other in a circle. While some are missing, those already
-    /// granted are held without a deadline, until the future is dropped: bound the wait.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire). Nothing is held after an error.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tenure::LockManager;
-    ///
-    /// let locks = LockManager::new();
-    /// let (ttl, patience) = (Duration::from_secs(10), Duration::from_secs(1));
-    /// let both = locks.acquire_all(["from", "to"], 1, ttl).wait_timeout(patience)?;
-    /// assert_eq!(both.tokens().len(), 2);
-    /// both.release()?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn acquire_all<K: ToKey>(
-        &self,
-        keys: impl IntoIterator<Item = K>,
-        owner: impl Into<OwnerId>,
-        ttl: Duration,
-    ) -> AcquireAll<'_> {
-        let seed = &self.engine.seed;
-        let keys = keys.into_iter().map(|key| key.to_key(seed)).collect();
-        AcquireAll::new(Hold::Borrowed(&self.engine), keys, owner.into(), ttl)
-    }
-
-    /// Opens a session: one TTL over any number of leases.
-    ///
-    /// # Errors
-    ///
-    /// Those about the TTL.
-    pub fn session(
-        &self,
-        owner: impl Into<OwnerId>,
-        ttl: Duration,
-    ) -> Result<Session<'_>, AcquireError> {
-        self.engine.session(owner.into(), ttl)
-    }
-
-    /// The last 16 deadlocks that were found, the oldest first; see
-    /// [`deadlock_detection`](crate::Builder::deadlock_detection). (Two who would upgrade the same key are
-    /// told without it.)
-    #[must_use]
-    pub fn deadlocks(&self) -> Vec<Cycle> {
-        self.engine.deadlocks()
-    }
-
-    /// How many acquisitions wait at the moment.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.engine.waiting()
     }
 
     /// Renews by token: makes the lease last for `ttl` from now, and returns its deadline.
@@ -420,42 +310,6 @@ impl LockManager {
         }
     }
 
-    /// The live lease of `key`, if there is one; of several, the one that lasts longest.
-    #[must_use]
-    pub fn holder(&self, key: impl ToKey) -> Option<Holder> {
-        let now = self.engine.time.now();
-        let seen = self.engine.live(key.to_key(&self.engine.seed), now).ok()?;
-        Some(self.holder_of(&seen, now))
-    }
-
-    /// The live leases, in no order.
-    ///
-    /// A lease that is live from the first call of `next` to the last is seen exactly once; one that
-    /// comes or goes meanwhile may be seen; and one may be missed that becomes shared or reentrant
-    /// meanwhile. Holds no lock while the caller has a lease in hand, and takes time in the number of
-    /// buckets.
-    pub fn iter(&self) -> impl Iterator<Item = Holder> + '_ {
-        let bits = self.engine.class_bits();
-        let mut recorded = self.engine.recorded();
-        let mut class = 0;
-        let mut ready = VecDeque::new();
-        std::iter::from_fn(move || {
-            while ready.is_empty() {
-                let found = match recorded.next() {
-                    Some(found) => found,
-                    None if class >> bits == 0 => {
-                        class += 1;
-                        self.engine.collect(class - 1, bits)
-                    }
-                    None => break,
-                };
-                let now = self.engine.time.now();
-                ready.extend(found.iter().filter_map(|seen| self.live(seen, now)));
-            }
-            ready.pop_front()
-        })
-    }
-
     /// Leases out, those included whose deadline has passed and which nobody has come upon yet.
     ///
     /// Exact when no other thread is at work. Takes time in the number of threads.
@@ -511,11 +365,15 @@ impl LockManager {
     pub fn stats(&self) -> Stats {
         let totals = self.engine.totals();
         let (buckets, resizing) = self.engine.table_size();
+        let (waited, gave_up, deadlocks) = self.engine.metrics.totals();
         let lag = u32::try_from(totals.lag).unwrap_or(u32::MAX);
         Stats {
             leases: usize::try_from(totals.leases).unwrap_or(0),
             expired: totals.expired,
             revoked: totals.revoked,
+            waited,
+            gave_up,
+            deadlocks,
             max_expiry_lag: self.tick().saturating_mul(lag),
             buckets,
             resizing,

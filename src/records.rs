@@ -22,7 +22,7 @@ use crate::key::Key;
 use crate::lost::Signal;
 use crate::session::SessionCore;
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
-use crate::table::Loss;
+use crate::table::{Contents, Loss};
 use crate::wish::{Mode, Terms, Wish};
 
 const STRIPES: usize = 64;
@@ -217,6 +217,8 @@ pub(crate) struct Record {
     /// Who wants to know of the end of a plain lease, by its token.
     watches: Vec<(u64, std::sync::Weak<Signal>)>,
     pub(crate) timer: Option<Timer>,
+    /// The lease that ended last.
+    pub(crate) last: Option<Contents>,
 }
 
 impl Record {

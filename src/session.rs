@@ -10,8 +10,9 @@ use foldhash::fast::RandomState;
 use crate::acquire::Acquire;
 use crate::engine::{Engine, Request};
 use crate::error::{AcquireError, ReleaseError, SessionError};
+use crate::hold::Hold;
 use crate::key::{Key, ToKey};
-use crate::lease::{Hold, Lease};
+use crate::lease::Lease;
 use crate::lost::{Lost, Signal};
 use crate::owner::OwnerId;
 use crate::records::Waiter;
@@ -288,6 +289,9 @@ impl<'m> Session<'m> {
         let mut wish = Wish::plain(request);
         wish.session = Some(Arc::clone(&self.core));
         wish.terms = self.terms;
+        if self.hold.engine().keeps_names() {
+            wish.name = key.name();
+        }
         Acquire::new(self.hold.clone(), wish)
     }
 

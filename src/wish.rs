@@ -72,6 +72,8 @@ pub(crate) struct Wish {
     pub(crate) session: Option<Arc<SessionCore>>,
     /// The token of the shared lease that is to become this exclusive one.
     pub(crate) upgrade: Option<u64>,
+    /// The key's name, if the manager keeps names.
+    pub(crate) name: Option<Arc<str>>,
 }
 
 impl Wish {
@@ -83,6 +85,7 @@ impl Wish {
             terms: Terms::default(),
             session: None,
             upgrade: None,
+            name: None,
         }
     }
 

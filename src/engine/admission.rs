@@ -9,10 +9,12 @@
 
 use super::Engine;
 use super::grants::{Acquired, Denied, MAX_AT_LEAST};
+use super::observing::Change;
 use crate::error::AcquireError;
+use crate::events::EventKind;
 use crate::key::Key;
 use crate::records::{Holder, Keeper, Record, Stripe, Timer, Waiter};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 use crate::table::{Ask, Due, Granted, Handle, Layout, Local, Marked, Refused};
 use crate::wish::{MAX_PERMITS, Mode, Wish};
 
@@ -22,9 +24,6 @@ pub(crate) enum Entered {
     Granted(Acquired),
     Waiting(Arc<Waiter>),
 }
-
-/// How often a place within the limit is asked for before a waiter is told that there is none.
-const PLACE_TRIES: u32 = 1_000;
 
 impl<L: Layout> Engine<L> {
     /// Grants what is wished for, if that may be; else joins the queue, if the caller has patience.
@@ -56,20 +55,6 @@ impl<L: Layout> Engine<L> {
         }
     }
 
-    /// Has a waiter leave the queue again if its waiting would never end.
-    pub(super) fn stay_unless_deadlocked(&self, waiter: Arc<Waiter>) -> Result<Entered, Denied> {
-        let Some(cycle) = self.find_cycle(&waiter) else {
-            return Ok(Entered::Waiting(waiter));
-        };
-        self.stay_away(&waiter);
-        match waiter.take() {
-            // Somebody has given way meanwhile.
-            Some(Ok(acquired)) => Ok(Entered::Granted(acquired)),
-            Some(Err(error)) => Err(Denied::Other(error)),
-            None => Err(Denied::Other(AcquireError::Deadlock { cycle })),
-        }
-    }
-
     fn enter_in(
         &self,
         local: &mut Local,
@@ -77,23 +62,39 @@ impl<L: Layout> Engine<L> {
         hash: u64,
         patience: bool,
     ) -> Result<Entered, Denied> {
-        let key = wish.request.key;
         let mut stripe = self.records.lock(hash);
+        self.keep_name(wish);
+        let entered = self.enter_under(local, &mut stripe, wish, hash, patience);
+        if entered.is_err() {
+            self.forget_name(local, &mut stripe, wish.request.key, hash);
+        }
+        entered
+    }
+
+    fn enter_under(
+        &self,
+        local: &mut Local,
+        stripe: &mut Stripe,
+        wish: &Wish,
+        hash: u64,
+        patience: bool,
+    ) -> Result<Entered, Denied> {
+        let key = wish.request.key;
         loop {
             if stripe.is_closed() {
                 return Err(Denied::Other(AcquireError::Closed));
             }
-            self.serve(local, &mut stripe, key, hash);
+            self.serve(local, stripe, key, hash);
             let now = self.fresh(local);
             if let Some(session) = &wish.session
                 && session.is_over(local.now)
             {
                 return Err(Denied::Other(AcquireError::SessionOver));
             }
-            let answer = self.ask_record(local, &mut stripe, wish, hash, now);
+            let answer = self.ask_record(local, stripe, wish, hash, now);
             let denied = match answer {
                 Ok(acquired) => {
-                    self.tidy(local, &mut stripe, key, hash);
+                    self.tidy(local, stripe, key, hash);
                     return Ok(Entered::Granted(acquired));
                 }
                 Err(denied) => denied,
@@ -104,19 +105,19 @@ impl<L: Layout> Engine<L> {
                     if wish.reentrant
                         && owner == wish.request.owner
                         && stripe.holds_none(key)
-                        && self.take_over(local, &mut stripe, key, hash) =>
+                        && self.take_over(local, stripe, key, hash) =>
                 {
                     continue;
                 }
                 Denied::Again => continue,
                 Denied::Other(error) => {
-                    self.tidy(local, &mut stripe, key, hash);
+                    self.tidy(local, stripe, key, hash);
                     return Err(Denied::Other(error));
                 }
                 Denied::Held { .. } | Denied::Delayed { .. } if !patience => return Err(denied),
                 Denied::Held { .. } | Denied::Delayed { .. } => {}
             }
-            if let Some(waiter) = self.join(local, &mut stripe, wish, hash, now)? {
+            if let Some(waiter) = self.join(local, stripe, wish, hash, now)? {
                 return Ok(Entered::Waiting(waiter));
             }
         }
@@ -148,7 +149,9 @@ impl<L: Layout> Engine<L> {
             // Backwards it never goes.
             holder.deadline = holder.deadline.max(deadline.map_err(Denied::Other)?);
             holder.entries += 1;
-            return Ok(Acquired::recorded(holder));
+            let acquired = Acquired::recorded(holder);
+            self.tell(local, &Change::of_holder(EventKind::Renewed, key, holder));
+            return Ok(acquired);
         }
         if record.has_queue() {
             return Err(self.busy(local, record, key, hash, now));
@@ -231,6 +234,9 @@ impl<L: Layout> Engine<L> {
         self.find_place(local, &ask).map_err(refused)?;
         if wish.is_plain() {
             let granted = self.grant_and_watch(local, &ask).map_err(refused)?;
+            self.tell_ends(local);
+            let contents = ask.contents(granted.token);
+            self.tell(local, &Change::of_plain(EventKind::Granted, contents));
             return Ok(Acquired::new(&granted, deadline));
         }
         let token = self.table.issue(local, &ask, !marked).map_err(refused)?;
@@ -245,6 +251,11 @@ impl<L: Layout> Engine<L> {
             return Err(Denied::Other(AcquireError::SessionOver));
         }
         local.counters.add_lease(1);
+        self.tell_ends(local);
+        self.tell(
+            local,
+            &Change::of_holder(EventKind::Granted, request.key, &holder),
+        );
         record.holders.insert(token, holder);
         Ok(acquired)
     }
@@ -297,42 +308,6 @@ impl<L: Layout> Engine<L> {
         }
     }
 
-    pub(super) fn most_leases(&self) -> usize {
-        let limited = self.capacity.as_ref().map(|capacity| capacity.max);
-        limited.unwrap_or(L::MAX_LEASES)
-    }
-
-    /// Finds a place within the limit on the number of leases, if there is one.
-    ///
-    /// A lease that this operation has ended, and not yet given back to the limit, makes room first: so a
-    /// lease that passes on is never short of a place.
-    fn find_place(&self, local: &mut Local, ask: &Ask) -> Result<(), Refused> {
-        let Some(capacity) = &self.capacity else {
-            return Ok(());
-        };
-        // Others hold a place for a moment while they find that they can't have the lease.
-        let mut tries = 0;
-        while !Self::has_place(local) {
-            if capacity.reserve() {
-                local.reserved += 1;
-            } else if let Ok(found) = self.table.live(local, ask.key, ask.hash) {
-                return Err(Refused::Held(found.contents));
-            } else if tries == PLACE_TRIES {
-                return Err(Refused::NoCell);
-            } else {
-                tries += 1;
-                std::hint::spin_loop();
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether this operation has ended or counted in advance more leases than it has granted.
-    fn has_place(local: &Local) -> bool {
-        let leases = local.counters.leases.load(Ordering::Relaxed);
-        leases - local.accounted - local.reserved < 0
-    }
-
     /// Grants a plain lease to whom the record admits.
     fn grant_and_watch(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
         let granted = self.table.grant(local, ask)?;
@@ -342,7 +317,10 @@ impl<L: Layout> Engine<L> {
 
     /// Brings the record of a key up to date, and hands the key to those who wait for it.
     pub(super) fn serve(&self, local: &mut Local, stripe: &mut Stripe, key: Key, hash: u64) {
+        self.tell_ends(local);
         let Some(record) = stripe.get(key) else {
+            let last = local.last_end.take();
+            self.tell_if_idle(local, last, key, hash);
             return;
         };
         loop {
@@ -354,6 +332,7 @@ impl<L: Layout> Engine<L> {
                     break;
                 };
                 self.records.remove(record, &waiter);
+                self.metrics.waited(now.saturating_sub(waiter.since));
                 local.wakes.extend(waiter.settle(settled));
                 continue;
             }
@@ -374,11 +353,14 @@ impl<L: Layout> Engine<L> {
             };
             let last = settled.is_ok() && head.wish.mode == Mode::Exclusive;
             self.records.remove(record, &head);
+            self.metrics.waited(now.saturating_sub(head.since));
             local.wakes.extend(head.settle(settled));
             if last {
                 break;
             }
         }
+        self.tell_ends(local);
+        record.last = local.last_end.take().or(record.last);
         self.tidy(local, stripe, key, hash);
     }
 
@@ -391,8 +373,10 @@ impl<L: Layout> Engine<L> {
             if let Some(timer) = record.timer.take() {
                 self.table.stop_timer(local, timer.cell);
             }
+            let last = record.last.filter(|_| local.observed);
             stripe.records.remove(&key);
             self.table.take_mark(local, key, hash);
+            self.tell_if_idle(local, last, key, hash);
             return;
         }
         let Some(due) = record.next_due() else {
@@ -444,6 +428,7 @@ impl<L: Layout> Engine<L> {
             if let Some(record) = stripe.get(key)
                 && self.records.remove(record, waiter)
             {
+                self.metrics.gave_up();
                 // Who is next may be less demanding.
                 self.serve(local, &mut stripe, key, waiter.hash);
             }

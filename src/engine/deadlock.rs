@@ -14,8 +14,9 @@ use std::sync::Weak;
 
 use foldhash::fast::RandomState;
 
-use super::Engine;
-use crate::error::Cycle;
+use super::grants::Denied;
+use super::{Engine, Entered};
+use crate::error::{AcquireError, Cycle};
 use crate::key::Key;
 use crate::owner::OwnerId;
 use crate::records::Waiter;
@@ -137,7 +138,22 @@ impl<L: Layout> Engine<L> {
         let waits = search.closes(waiter).then_some(search.path)?;
         let cycle = Box::new(Cycle { waits });
         self.detector.keep(&cycle);
+        self.metrics.deadlock(&cycle);
         Some(cycle)
+    }
+
+    /// Has a waiter leave the queue again if its waiting would never end.
+    pub(super) fn stay_unless_deadlocked(&self, waiter: Arc<Waiter>) -> Result<Entered, Denied> {
+        let Some(cycle) = self.find_cycle(&waiter) else {
+            return Ok(Entered::Waiting(waiter));
+        };
+        self.stay_away(&waiter);
+        match waiter.take() {
+            // Somebody has given way meanwhile.
+            Some(Ok(acquired)) => Ok(Entered::Granted(acquired)),
+            Some(Err(error)) => Err(Denied::Other(error)),
+            None => Err(Denied::Other(AcquireError::Deadlock { cycle })),
+        }
     }
 
     /// The owners that a waiter waits for.

@@ -19,6 +19,9 @@ use crate::wish::Wish;
 /// rest of the range is for what is granted afterwards: 2^56 grants of the busiest key.
 pub(crate) const MAX_AT_LEAST: u64 = FencingToken::MAX.get() - (1 << 56);
 
+/// How often a place within the limit is asked for before a waiter is told that there is none.
+const PLACE_TRIES: u32 = 1_000;
+
 /// A lease that was granted, with all that its guard needs to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acquired {
@@ -115,7 +118,7 @@ impl<L: Layout> Engine<L> {
             hash,
             checked,
         };
-        let mut entry = match locals::take_last(self.short_id) {
+        let mut entry = match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
             Ok(entry) => entry,
             Err(last) => return Err(begun(last, false)),
         };
@@ -179,6 +182,13 @@ impl<L: Layout> Engine<L> {
         self.grant_at_length(Begun { last, ..begun }, request)
     }
 
+    /// The same for a manager that keeps names, by way of the key's record.
+    #[cold]
+    pub(crate) fn grant_named(&self, begun: Begun, wish: &Wish) -> Result<Acquired, Denied> {
+        locals::put(locals::take_after(self, begun.last));
+        self.enter_now(wish)
+    }
+
     #[inline]
     pub(super) fn held(&self, lease: &Contents, now: u64) -> Denied {
         Denied::Held {
@@ -199,6 +209,10 @@ impl<L: Layout> Engine<L> {
                 return Err(Denied::Other(request.refused(refused.err())));
             }
         };
+        if self.is_observed() {
+            locals::put(entry);
+            return self.enter_now(&Wish::plain(*request));
+        }
         let ask = request.ask(hash, deadline);
         let granted = if self.capacity.is_some() {
             locals::put(entry);
@@ -282,6 +296,42 @@ impl<L: Layout> Engine<L> {
             self.advance();
             swept = true;
         }
+    }
+
+    pub(super) fn most_leases(&self) -> usize {
+        let limited = self.capacity.as_ref().map(|capacity| capacity.max);
+        limited.unwrap_or(L::MAX_LEASES)
+    }
+
+    /// Finds a place within the limit on the number of leases, if there is one.
+    ///
+    /// A lease that this operation has ended, and not yet given back to the limit, makes room first: so a
+    /// lease that passes on is never short of a place.
+    pub(super) fn find_place(&self, local: &mut Local, ask: &Ask) -> Result<(), Refused> {
+        let Some(capacity) = &self.capacity else {
+            return Ok(());
+        };
+        // Others hold a place for a moment while they find that they can't have the lease.
+        let mut tries = 0;
+        while !Self::has_place(local) {
+            if capacity.reserve() {
+                local.reserved += 1;
+            } else if let Ok(found) = self.table.live(local, ask.key, ask.hash) {
+                return Err(Refused::Held(found.contents));
+            } else if tries == PLACE_TRIES {
+                return Err(Refused::NoCell);
+            } else {
+                tries += 1;
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this operation has ended or counted in advance more leases than it has granted.
+    fn has_place(local: &Local) -> bool {
+        let leases = local.counters.leases.load(Ordering::Relaxed);
+        leases - local.accounted - local.reserved < 0
     }
 }
 

@@ -1,8 +1,10 @@
 //! The leases that records hold, by token: how they are renewed, and how they end.
 
 use super::grants::{Acquired, MAX_AT_LEAST};
+use super::observing::{Change, kind_of};
 use super::{Engine, Seen};
 use crate::error::AcquireError;
+use crate::events::EventKind;
 use crate::key::Key;
 use crate::lost::Signal;
 use crate::records::{Holder, Record, Stripe};
@@ -28,7 +30,7 @@ impl<L: Layout> Engine<L> {
                 over.push((holder.token, holder.how_over()));
                 continue;
             }
-            self.keep(local, holder, now);
+            self.keep(local, key, holder, now);
         }
         for (token, loss) in over {
             self.end_holder(local, record, key, hash, token, loss, false);
@@ -39,7 +41,7 @@ impl<L: Layout> Engine<L> {
     }
 
     /// Renews a lease that the manager keeps, if it is time.
-    fn keep(&self, local: &Local, holder: &mut Holder, now: u64) {
+    fn keep(&self, local: &mut Local, key: Key, holder: &mut Holder, now: u64) {
         let Some(keeper) = &mut holder.keeper else {
             return;
         };
@@ -49,9 +51,13 @@ impl<L: Layout> Engine<L> {
         let deadline = self.time.deadline(now, keeper.ttl).unwrap_or(keeper.cap);
         holder.deadline = holder.deadline.max(deadline.min(keeper.cap));
         keeper.next = self.time.part(local.now, keeper.ttl, 3);
-        if holder.deadline == keeper.cap {
+        let stops = holder.deadline == keeper.cap;
+        self.tell(local, &Change::of_holder(EventKind::Renewed, key, holder));
+        if stops {
             holder.keeper = None;
             holder.capped = true;
+            self.metrics.keeper_gave_up(key, holder.token);
+            self.tell(local, &Change::of_holder(EventKind::GivenUp, key, holder));
         }
     }
 
@@ -96,6 +102,8 @@ impl<L: Layout> Engine<L> {
             session.book.lock().held.remove(&(key, token));
         }
         let _ = hash;
+        self.tell(local, &Change::of_holder(kind_of(loss), key, &holder));
+        record.last = local.last_end.take();
     }
 
     /// What this operation has seen to end, or to be due, is told to the records and sessions.
@@ -105,6 +113,7 @@ impl<L: Layout> Engine<L> {
             hash,
             token,
             loss,
+            ..
         } in std::mem::take(&mut local.notes)
         {
             let mut stripe = self.records.lock(hash);
@@ -117,6 +126,10 @@ impl<L: Layout> Engine<L> {
             match due {
                 Due::Record { key, hash } => {
                     let mut stripe = self.records.lock(hash);
+                    if local.observed {
+                        // A plain lease, which the wheel has left to us.
+                        let _ = self.table.live(local, key, hash);
+                    }
                     self.serve(local, &mut stripe, key, hash);
                 }
                 Due::Session(id) => self.look_at_session(local, id),
@@ -164,12 +177,16 @@ impl<L: Layout> Engine<L> {
         name: &Name,
         deadline: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
-        let renewed = self.with_holder(local, name, |_, _, record| {
+        let renewed = self.with_holder(local, name, |engine, local, record| {
             let holder = record.holders.get_mut(&name.token)?;
             if holder.session.is_some() {
                 return None;
             }
             holder.deadline = holder.deadline.max(deadline);
+            engine.tell(
+                local,
+                &Change::of_holder(EventKind::Renewed, name.key, holder),
+            );
             Some((holder.deadline, Handle::recorded(holder.mode.code())))
         });
         match renewed {
@@ -270,6 +287,7 @@ impl<L: Layout> Engine<L> {
             };
             if holder.mode == Mode::Exclusive {
                 holder.mode = Mode::Shared;
+                self.tell(local, &Change::of_holder(EventKind::Renewed, key, holder));
             }
             let handle = Handle::recorded(holder.mode.code());
             self.serve(local, &mut stripe, key, hash);
@@ -324,6 +342,10 @@ impl<L: Layout> Engine<L> {
         holder.mode = Mode::Exclusive;
         holder.deadline = deadline;
         let acquired = Acquired::recorded(&holder);
+        self.tell(
+            local,
+            &Change::of_holder(EventKind::Granted, request.key, &holder),
+        );
         record.holders.insert(issued, holder);
         Some(Ok(acquired))
     }
@@ -353,6 +375,7 @@ impl<L: Layout> Engine<L> {
                 let waits = owners.map(|owner| (crate::OwnerId(owner), key)).to_vec();
                 let cycle = Box::new(crate::Cycle { waits });
                 self.detector.keep(&cycle);
+                self.metrics.deadlock(&cycle);
                 return Err(AcquireError::Deadlock { cycle });
             }
             if let Some(settled) = self.try_upgrade(local, record, wish, hash, now) {

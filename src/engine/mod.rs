@@ -7,6 +7,8 @@ mod admission;
 mod deadlock;
 mod grants;
 mod holding;
+mod leases;
+mod observing;
 mod sessions;
 #[cfg(all(test, not(tenure_loom)))]
 mod stress;
@@ -21,18 +23,17 @@ use foldhash::fast::RandomState;
 pub(crate) use self::admission::Entered;
 use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Request};
+pub(crate) use self::leases::Seen;
+use self::observing::Observers;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
-use crate::records::{Holder, Record, Records};
+use crate::metrics::Metrics;
+use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
-use crate::table::{
-    Contents, Counters, Ended, Found, Handle, Layout, Local, Look, Loss, Moved, Name, NotFound,
-    Table, Unrenewed, Wanted, Wide,
-};
+use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Table, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
-use crate::wish::Mode;
 
 /// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
 const MOVE_AT_ONCE: usize = 2048;
@@ -46,9 +47,9 @@ pub(crate) struct Engine<L: Layout = Wide> {
     pub(crate) time: Timeline,
     table: Table<L>,
     wheel: Wheel,
-    /// The id, or one that nobody has, if the number of leases is limited: then no operation takes
-    /// the short way.
-    short_id: u64,
+    /// The id, or one that nobody has, if the number of leases is limited or somebody observes: then no
+    /// operation takes the short way.
+    short_id: AtomicU64,
     /// The exact number of leases out, counted only if it is limited.
     capacity: Option<Capacity>,
     records: Records,
@@ -56,6 +57,8 @@ pub(crate) struct Engine<L: Layout = Wide> {
     sessions: Mutex<HashMap<u64, Arc<SessionCore>, RandomState>>,
     next_session: AtomicU64,
     detector: Detector,
+    observers: Observers,
+    pub(crate) metrics: Metrics,
     registry: Mutex<Registry>,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
@@ -143,9 +146,11 @@ impl<L: Layout> Engine<L> {
         let shards = std::thread::available_parallelism().map_or(1, usize::from);
         let start = options.time.start();
         let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let long = options.max_leases.is_some() || options.introspection;
+        let short_id = if long { u64::MAX } else { id };
         Some(Arc::new_cyclic(|me| Self {
             id,
-            short_id: options.max_leases.map_or(id, |_| u64::MAX),
+            short_id: AtomicU64::new(short_id),
             me: me.clone(),
             seed: options.seed,
             time: options.time,
@@ -159,6 +164,8 @@ impl<L: Layout> Engine<L> {
             sessions: Mutex::new(HashMap::default()),
             next_session: AtomicU64::new(0),
             detector: Detector::new(options.deadlock_depth),
+            observers: Observers::new(options.introspection),
+            metrics: Metrics::default(),
             registry: Mutex::new(Registry::default()),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
@@ -189,6 +196,8 @@ impl<L: Layout> Engine<L> {
     fn with_entry<R>(&self, mut entry: Box<Entry>, now: u64, f: impl FnOnce(&mut Local) -> R) -> R {
         let local = &mut entry.local;
         local.now = self.time.tick_of(now);
+        local.observed = self.is_observed();
+        local.last_end = None;
         let result = f(local);
         if local.has_chores() {
             self.chores(local);
@@ -244,199 +253,6 @@ impl<L: Layout> Engine<L> {
             }
             self.follow_up(local);
         }
-    }
-
-    /// Whether the lease is in the very state that the handle saw it in.
-    #[inline(always)]
-    pub(crate) fn is_as_seen(&self, handle: Handle, key: Key, token: u64) -> bool {
-        self.table.is_as_seen(handle, key, token)
-    }
-
-    /// Renews a lease that is in that state, to a later deadline.
-    #[inline(always)]
-    pub(crate) fn renew_as_seen(
-        &self,
-        handle: Handle,
-        key: Key,
-        token: u64,
-        wanted: &impl Wanted,
-    ) -> Option<(u64, Handle)> {
-        self.table.renew_as_seen(handle, key, token, wanted)
-    }
-
-    /// Renews through a handle, if the lease stands where it points: needs nothing of the thread's.
-    /// Otherwise [`renew_by_key`](Self::renew_by_key) tells.
-    #[inline]
-    pub(crate) fn renew_fast(
-        &self,
-        handle: Handle,
-        name: &Name,
-        wanted: &impl Wanted,
-    ) -> Option<(u64, Handle)> {
-        self.table.renew_fast(handle, name, wanted)
-    }
-
-    pub(crate) fn renew_by_key(
-        &self,
-        name: &Name,
-        deadline: u64,
-        now: u64,
-    ) -> Result<(u64, Handle), Unrenewed> {
-        self.with(now, |local| {
-            match self.table.renew_by_key(local, name, deadline) {
-                Err(Unrenewed::Ended(Ended::Recorded)) => {
-                    self.renew_recorded(local, name, deadline)
-                }
-                renewed => renewed,
-            }
-        })
-    }
-
-    /// Releases through a handle. The lease lasts until `deadline` at the least, unless it was ended.
-    #[inline(always)]
-    pub(crate) fn release(
-        &self,
-        handle: Handle,
-        deadline: u64,
-        key: Key,
-        token: u64,
-    ) -> Result<(), Ended> {
-        let now = self.time.now();
-        let (last, live) = match locals::take_last(self.short_id) {
-            Ok(mut entry) => {
-                let live = self.time.is_before(now, deadline);
-                if live && self.table.release_fast(&mut entry.local, handle, token) {
-                    locals::put_back(entry);
-                    return Ok(());
-                }
-                (Some(entry), live)
-            }
-            Err(last) => (last, false),
-        };
-        self.release_more((last, live), handle, key, token, now)
-    }
-
-    /// What is not a simple release, with what was in the thread's slot, and whether that is this
-    /// engine's and the deadline has been seen not to be over.
-    #[cold]
-    #[inline(never)]
-    fn release_more(
-        &self,
-        (last, live): (Option<Box<Entry>>, bool),
-        handle: Handle,
-        key: Key,
-        token: u64,
-        now: u64,
-    ) -> Result<(), Ended> {
-        let mut entry = locals::take_after(self, last);
-        if live && self.table.release_beside(&mut entry.local, handle, token) {
-            locals::put_back(entry);
-            return Ok(());
-        }
-        let name = self.name(key, token);
-        self.with_entry(entry, now, |local| {
-            let released = self.table.release(local, handle, &name);
-            self.or_recorded(local, &name, released)
-        })
-    }
-
-    pub(crate) fn release_by_key(&self, name: &Name, now: u64) -> Result<(), Ended> {
-        self.with(now, |local| {
-            let released = self.table.release_by_key(local, name);
-            self.or_recorded(local, name, released)
-        })
-    }
-
-    /// The table's answer, or the record's if that has to be asked.
-    fn or_recorded(
-        &self,
-        local: &mut Local,
-        name: &Name,
-        released: Result<(), Ended>,
-    ) -> Result<(), Ended> {
-        match released {
-            Err(Ended::Recorded) => self.release_recorded(local, name),
-            released => released,
-        }
-    }
-
-    pub(crate) fn validate(&self, name: &Name, now: u64) -> Result<Seen, Ended> {
-        self.with(now, |local| match self.table.validate(local, name) {
-            Ok(found) => Ok(Seen::in_table(&found)),
-            Err(Ended::Recorded) => {
-                let seen = self.seen_recorded(local, name);
-                seen.ok_or_else(|| self.table.over(local, name))
-            }
-            Err(ended) => Err(ended),
-        })
-    }
-
-    pub(crate) fn deadline_by_handle(&self, handle: Handle, name: &Name) -> Option<(u64, Handle)> {
-        self.table.deadline_by_handle(handle, name)
-    }
-
-    /// Ends the leases of the key; those that they were.
-    pub(crate) fn revoke(&self, key: Key, now: u64) -> Vec<Seen> {
-        let hash = self.table.hash(key);
-        self.with(now, |local| match self.table.revoke(local, key, hash) {
-            Ok(found) => vec![Seen::in_table(&found)],
-            Err(gone) if gone.marked => self.revoke_recorded(local, key, hash),
-            Err(_) => vec![],
-        })
-    }
-
-    /// The live lease of the key, the longest one if it has several; ends those that are over.
-    pub(crate) fn live(&self, key: Key, now: u64) -> Result<Seen, NotFound> {
-        let hash = self.table.hash(key);
-        self.with(now, |local| match self.table.live(local, key, hash) {
-            Ok(found) => Ok(Seen::in_table(&found)),
-            Err(gone) if gone.marked => {
-                let any = Name {
-                    key,
-                    hash,
-                    token: 0,
-                };
-                self.seen_recorded(local, &any).ok_or(gone)
-            }
-            Err(gone) => Err(gone),
-        })
-    }
-
-    /// The lease of that name, over or not, if it stands somewhere.
-    pub(crate) fn find(&self, name: &Name, now: u64) -> Option<Seen> {
-        self.with(now, |local| {
-            match self.table.find(local, name.key, name.hash) {
-                Ok(found) => (found.contents.token == name.token).then(|| Seen::in_table(&found)),
-                Err(gone) if gone.marked => self.seen_recorded(local, name),
-                Err(_) => None,
-            }
-        })
-    }
-
-    /// The table's leases of one class of keys, over or not; see [`Table::collect`].
-    pub(crate) fn collect(&self, class: usize, bits: u32) -> Vec<Seen> {
-        let mut found = vec![];
-        self.with(self.time.now(), |local| {
-            self.table.collect(local, class, bits, &mut found);
-        });
-        found.into_iter().map(Seen::plain).collect()
-    }
-
-    /// The leases that records hold, over or not, a stripe at a time.
-    pub(crate) fn recorded(&self) -> impl Iterator<Item = Vec<Seen>> + '_ {
-        self.records.stripes().map(|stripe| {
-            let stripe = stripe.lock();
-            let holders = |(&key, record): (&Key, &Box<Record>)| {
-                let seen = |holder| Seen::recorded(key, holder);
-                record.holders.values().map(seen).collect::<Vec<_>>()
-            };
-            stripe.records.iter().flat_map(holders).collect()
-        })
-    }
-
-    /// Classes for [`collect`](Self::collect), as a power of two: a bucket each, as things are.
-    pub(crate) fn class_bits(&self) -> u32 {
-        self.table.size().0.ilog2()
     }
 
     /// Ends every lease whose deadline has passed and moves a share of a resize under way. Says how
@@ -508,6 +324,7 @@ impl<L: Layout> Engine<L> {
         self.closed.store(true, Ordering::Release);
         self.wake_driver();
         let mut wakes = self.records.close();
+        wakes.extend(self.observers.close());
         for (_, session) in self.sessions.lock().drain() {
             session.end();
             wakes.extend(session.signal.set(Loss::Closed));
@@ -532,45 +349,6 @@ impl<L: Layout> Engine<L> {
     }
 }
 
-/// A lease as it was seen, in the table or in a record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    pub(crate) contents: Contents,
-    pub(crate) handle: Handle,
-    pub(crate) mode: Mode,
-}
-
-impl Seen {
-    fn in_table<L: Layout>(found: &Found<L>) -> Self {
-        Self {
-            handle: found.handle(),
-            ..Self::plain(found.contents)
-        }
-    }
-
-    /// Of which it is not known where it stands.
-    fn plain(contents: Contents) -> Self {
-        Self {
-            contents,
-            handle: Handle::recorded(Mode::Exclusive.code()),
-            mode: Mode::Exclusive,
-        }
-    }
-
-    fn recorded(key: Key, holder: &Holder) -> Self {
-        Self {
-            contents: Contents {
-                key,
-                token: holder.token,
-                owner: holder.owner,
-                deadline: holder.until(),
-            },
-            handle: Handle::recorded(holder.mode.code()),
-            mode: holder.mode,
-        }
-    }
-}
-
 /// What an engine is made of.
 #[derive(Debug)]
 pub(crate) struct Options {
@@ -582,4 +360,5 @@ pub(crate) struct Options {
     pub(crate) max_waiters: usize,
     /// 0 for no detection.
     pub(crate) deadlock_depth: usize,
+    pub(crate) introspection: bool,
 }

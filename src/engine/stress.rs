@@ -36,6 +36,7 @@ fn engine(clock: &ManualClock) -> Arc<Engine<Narrow>> {
         max_waiters_per_key: usize::MAX,
         max_waiters: usize::MAX,
         deadlock_depth: 0,
+        introspection: false,
     })
     .expect("memory")
 }

@@ -49,6 +49,13 @@ pub trait ToKey {
     /// assert_eq!(7.to_key(&HashSeed::random()).as_raw(), 7);
     /// ```
     fn to_key(&self, seed: &HashSeed) -> Key;
+
+    /// The name for people, of a manager that keeps names; see
+    /// [`introspection`](crate::Builder::introspection). Strings have themselves; others need none, since
+    /// a [`Key`] prints as what it came from.
+    fn name(&self) -> Option<std::sync::Arc<str>> {
+        None
+    }
 }
 
 impl ToKey for Key {
@@ -62,6 +69,10 @@ impl<T: ToKey + ?Sized> ToKey for &T {
     #[inline]
     fn to_key(&self, seed: &HashSeed) -> Key {
         (**self).to_key(seed)
+    }
+
+    fn name(&self) -> Option<std::sync::Arc<str>> {
+        (**self).name()
     }
 }
 
@@ -126,7 +137,23 @@ macro_rules! bytes_to_key {
         }
     )* };
 }
-bytes_to_key!(str String Vec<u8>);
+bytes_to_key!(Vec<u8>);
+
+macro_rules! text_to_key {
+    ($($text:ty)*) => { $(
+        impl ToKey for $text {
+            #[inline]
+            fn to_key(&self, seed: &HashSeed) -> Key {
+                Key::bytes(self.as_bytes(), seed)
+            }
+
+            fn name(&self) -> Option<std::sync::Arc<str>> {
+                Some(self[..].into())
+            }
+        }
+    )* };
+}
+text_to_key!(str String);
 
 #[cfg(test)]
 mod tests {

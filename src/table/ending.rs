@@ -4,7 +4,9 @@
 //! bucket, or the killer whose CAS did, or whoever turned `KILLED_*` into `DEAD` in any other place.
 
 use super::bucket::{DONE, NORMAL, UNINIT};
-use super::cell::{Cell, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State};
+use super::cell::{
+    Cell, Contents, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State,
+};
 use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
@@ -126,6 +128,7 @@ impl<L: Layout> Table<L> {
             let Some(keep) = self.first_kept(bucket, word, next) else {
                 continue;
             };
+            let (owner, era) = (cell.owner(), cell.era());
             if bucket.change(word, word.with_cell(keep)) {
                 self.retire(local, handle.cell(), state);
                 if next != keep {
@@ -137,7 +140,10 @@ impl<L: Layout> Table<L> {
                         key: name.key,
                         hash: name.hash,
                         token: name.token,
+                        owner,
+                        deadline: state.deadline(era),
                         loss: Loss::Released,
+                        told: false,
                     };
                     self.note_end(local, note);
                 }
@@ -284,7 +290,12 @@ impl<L: Layout> Table<L> {
         debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
         let killed = state.with_tag(reason);
         // Read before the CAS: afterwards the cell may be anybody's.
-        let (key, token) = (self.cell(at).key(), self.cell(at).token());
+        let Contents {
+            key,
+            token,
+            owner,
+            deadline,
+        } = self.cell(at).contents(state);
         let won = state.is_held() && self.cell(at).change(state, killed);
         if won {
             self.finish(local, hash, at, killed);
@@ -292,6 +303,9 @@ impl<L: Layout> Table<L> {
                 key,
                 hash,
                 token,
+                owner,
+                deadline,
+                told: false,
                 loss: match reason {
                     KILLED_EXPIRED => Loss::Expired,
                     KILLED_REVOKED => Loss::Revoked,

@@ -31,7 +31,7 @@ pub(crate) struct Ask {
 
 impl Ask {
     #[inline]
-    fn contents(&self, token: u64) -> Contents {
+    pub(crate) fn contents(&self, token: u64) -> Contents {
         Contents {
             key: self.key,
             token,

@@ -7,7 +7,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::array::Array;
-use super::cell::Stamp;
+use super::cell::{Contents, Stamp};
 use super::timer::Due;
 use crate::Key;
 use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
@@ -199,7 +199,12 @@ pub(crate) struct Note {
     pub(crate) key: Key,
     pub(crate) hash: u64,
     pub(crate) token: u64,
+    pub(crate) owner: u64,
+    /// In ticks.
+    pub(crate) deadline: u64,
     pub(crate) loss: Loss,
+    /// Those who observe the manager know of it.
+    pub(crate) told: bool,
 }
 
 /// A thread's part of a table; see the head of this file.
@@ -219,8 +224,10 @@ pub(crate) struct Local {
     pub(crate) notes: Vec<Note>,
     /// Timers that this operation has seen to be due.
     pub(crate) due: Vec<Due>,
-    /// Somebody wants to know of every end.
+    /// Somebody wants to know of every change.
     pub(crate) observed: bool,
+    /// The last lease that they were told the end of.
+    pub(crate) last_end: Option<Contents>,
     /// Whom this operation has granted a lease to, to be woken after it.
     pub(crate) wakes: Vec<Waker>,
     /// The leases of `counters` that a limit on their number knows of.
@@ -255,6 +262,7 @@ impl Local {
             notes: Vec::new(),
             due: Vec::new(),
             observed: false,
+            last_end: None,
             wakes: Vec::new(),
             accounted: 0,
             reserved: 0,

@@ -174,7 +174,8 @@ fn a_keeper_that_is_held_up_revives_nothing() {
     assert_idle(&manager);
 }
 
-/// Case 5: no renewal outlives the lease.
+/// Case 5: no renewal outlives the lease. (Whether a lease is kept in time is for the manual clock to tell:
+/// here any thread may be held up.)
 #[test]
 fn case_5_a_storm_of_kept_leases_leaves_nothing() {
     let manager = LockManager::new();
@@ -183,14 +184,12 @@ fn case_5_a_storm_of_kept_leases_leaves_nothing() {
             let manager = &manager;
             scope.spawn(move || {
                 for round in 0..3_000 {
-                    let key = round % 7;
-                    let acquire = manager.acquire(key, owner, ms(3)).auto_renew(ms(500));
+                    let acquire = manager.acquire(round % 7, owner, ms(3)).auto_renew(ms(500));
                     if let Ok(lease) = acquire.try_now() {
                         if round % 50 == 0 {
                             std::thread::sleep(ms(5));
-                            assert!(lease.is_live(), "kept");
                         }
-                        lease.release().expect("kept");
+                        let _ = lease.release();
                     }
                 }
             });
@@ -200,6 +199,8 @@ fn case_5_a_storm_of_kept_leases_leaves_nothing() {
     for key in 0..7_u64 {
         assert!(manager.try_acquire(key, 9, ms(10)).is_ok());
     }
+    std::thread::sleep(ms(20));
+    assert_idle(&manager);
 }
 
 #[test]

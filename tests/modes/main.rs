@@ -3,6 +3,7 @@
 mod deadlocks;
 mod keeping;
 mod multi;
+mod observing;
 mod sessions;
 mod sharing;
 

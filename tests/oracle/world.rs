@@ -252,7 +252,7 @@ impl World<'_> {
         let seen = answer
             .as_ref()
             .map(|lease| (lease.token(), lease.deadline()))
-            .map_err(|e| e.clone());
+            .map_err(Clone::clone);
         self.oracle.acquired(key, owner, ttl, at_least, &seen);
         let Ok(lease) = answer else { return };
         let token = lease.token();

@@ -1,0 +1,317 @@
+//! Events and snapshots.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tenure::{Event, EventKind, Events, LockManager, ManualClock, Missed, Mode};
+
+use crate::{Task, assert_idle, manual, ms, pass};
+
+fn drain(events: &mut Events) -> Vec<Event> {
+    std::iter::from_fn(|| events.try_next())
+        .map(|event| event.expect("there is room"))
+        .collect()
+}
+
+fn kinds(events: &mut Events) -> Vec<(EventKind, u64)> {
+    let told = |event: Event| (event.kind, event.owner.0);
+    drain(events).into_iter().map(told).collect()
+}
+
+#[test]
+fn every_change_of_a_plain_lease_is_told_in_order() {
+    use EventKind::{Expired, Granted, Reclaimed, Released, Renewed, Revoked};
+    let (manager, clock) = manual();
+    let before = manager.try_acquire("before", 9, ms(1000)).expect("free");
+    let mut events = manager.events(100);
+    let lease = manager.try_acquire("k", 1, ms(10)).expect("free");
+    lease.renew(ms(20)).expect("live");
+    assert!(manager.try_acquire("k", 2, ms(10)).is_err());
+    lease.release().expect("live");
+    assert_eq!(
+        kinds(&mut events),
+        [(Granted, 1), (Renewed, 1), (Released, 1), (Reclaimed, 1)]
+    );
+    let lost = manager.try_acquire("k", 2, ms(10)).expect("free");
+    pass(&manager, &clock, 10);
+    assert_eq!(
+        kinds(&mut events),
+        [(Granted, 2), (Expired, 2), (Reclaimed, 2)]
+    );
+    drop(lost);
+    // Past its deadline and not swept: the thief tells of the end first.
+    let _late = manager.try_acquire("k", 3, ms(10)).expect("free");
+    clock.advance(ms(10));
+    let thief = manager.try_acquire("k", 4, ms(10)).expect("over");
+    manager.revoke("k").expect("held");
+    assert!(thief.release().is_err());
+    before.release().expect("live");
+    assert_eq!(
+        kinds(&mut events),
+        [
+            (Granted, 3),
+            (Expired, 3),
+            (Granted, 4),
+            (Revoked, 4),
+            (Reclaimed, 4),
+            (Released, 9),
+            (Reclaimed, 9)
+        ]
+    );
+    assert_idle(&manager);
+}
+
+#[test]
+fn changes_of_other_leases_are_told_too() {
+    use EventKind::{Expired, GivenUp, Granted, Reclaimed, Released, Renewed};
+    let (manager, clock) = manual();
+    let mut events = manager.events(100);
+    let mut a = manager
+        .acquire("k", 1, ms(50))
+        .shared()
+        .try_now()
+        .expect("free");
+    let b = manager
+        .acquire("k", 2, ms(50))
+        .shared()
+        .try_now()
+        .expect("shared");
+    drop(b);
+    a.upgrade(ms(50)).wait().expect("alone");
+    let mut waiting = Task::pending(manager.acquire("k", 3, ms(50)));
+    a.downgrade().expect("live");
+    drop(a);
+    let plain = waiting.poll().expect("granted").expect("granted");
+    plain.release().expect("live");
+    assert_eq!(
+        kinds(&mut events),
+        [
+            (Granted, 1),
+            (Granted, 2),
+            (Released, 2),
+            (Granted, 1),
+            (Renewed, 1),
+            (Released, 1),
+            (Granted, 3),
+            (Released, 3),
+            (Reclaimed, 3)
+        ]
+    );
+    let kept = manager
+        .acquire("k", 1, ms(9))
+        .auto_renew(ms(10))
+        .try_now()
+        .expect("free");
+    pass(&manager, &clock, 11);
+    assert!(!kept.is_live());
+    assert_eq!(
+        kinds(&mut events),
+        [
+            (Granted, 1),
+            (Renewed, 1),
+            (GivenUp, 1),
+            (Expired, 1),
+            (Reclaimed, 1)
+        ]
+    );
+    // Quarantined, it is not reclaimed before that is over.
+    let _delayed = manager
+        .acquire("k", 1, ms(5))
+        .lock_delay(ms(5))
+        .try_now()
+        .expect("free");
+    pass(&manager, &clock, 6);
+    assert_eq!(kinds(&mut events), [(Granted, 1), (Expired, 1)]);
+    pass(&manager, &clock, 5);
+    assert_eq!(kinds(&mut events), [(Reclaimed, 1)]);
+}
+
+#[test]
+fn a_slow_subscriber_is_told_how_much_it_missed() {
+    let (manager, _) = manual();
+    let mut slow = manager.events(5);
+    let mut other = manager.events(1000);
+    for key in 0..10_u64 {
+        manager
+            .try_acquire(key, 1, ms(10))
+            .expect("free")
+            .release()
+            .expect("live");
+    }
+    assert_eq!(slow.try_next(), Some(Err(Missed { count: 25 })));
+    let rest = drain(&mut slow);
+    assert_eq!(rest.len(), 5);
+    assert_eq!(rest[4].key, manager.key(9));
+    assert_eq!(drain(&mut other).len(), 30);
+    drop((slow, other));
+    // The next change finds that nobody looks on any more.
+    manager
+        .try_acquire(1_u64, 1, ms(10))
+        .expect("free")
+        .release()
+        .expect("live");
+    assert_idle(&manager);
+}
+
+#[test]
+fn a_stream_can_be_awaited_and_ends_with_its_manager() {
+    let (manager, _) = manual();
+    let mut events = manager.events(10);
+    {
+        let mut next = Task::pending(events.next());
+        let lease = manager.try_acquire("k", 1, ms(10)).expect("free");
+        assert_eq!(next.wakes(), 1);
+        assert!(matches!(next.poll(), Some(Some(Ok(event))) if event.token == lease.token()));
+        lease.detach();
+    }
+    drop(manager);
+    assert_eq!(events.wait_timeout(ms(10_000)), None);
+}
+
+/// Under threads, with expiry and waiting: what is told of a key is a history that can have been.
+#[test]
+fn what_is_told_of_a_key_makes_sense_in_order() {
+    let manager = LockManager::new();
+    let mut events = manager.events(1 << 22);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..4_u64)
+            .map(|owner| {
+                let manager = &manager;
+                scope.spawn(move || {
+                    for round in 0..4_000_u64 {
+                        let key = (round * 7 + owner) % 5;
+                        let lease = match round % 4 {
+                            0 => manager.acquire(key, owner, ms(2)).wait_timeout(ms(5)).ok(),
+                            1 => manager.acquire(key, owner, ms(2)).shared().try_now().ok(),
+                            _ => manager.try_acquire(key, owner, ms(2)).ok(),
+                        };
+                        let Some(lease) = lease else { continue };
+                        let _ = lease.renew(ms(2));
+                        match round % 16 {
+                            0 => _ = lease.detach(),
+                            1 => _ = manager.revoke(key),
+                            2 => _ = manager.release(key, lease.token()),
+                            _ => {}
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    thread::sleep(ms(20));
+    manager.advance();
+    let mut live: HashMap<_, Vec<(u64, Mode)>> = HashMap::new();
+    let mut highest: HashMap<_, u64> = HashMap::new();
+    let told = drain(&mut events);
+    assert!(told.len() > 10_000, "{} events", told.len());
+    for event in told {
+        let (token, held) = (event.token.get(), live.entry(event.key).or_default());
+        match event.kind {
+            EventKind::Granted => {
+                let beside = held.iter().all(|&(_, mode)| mode == Mode::Shared);
+                let shared = event.mode == Mode::Shared && beside;
+                assert!(held.is_empty() || shared, "{event:?} beside {held:?}");
+                let before = highest.insert(event.key, token).unwrap_or(0);
+                assert!(token > before, "{event:?} after {before}");
+                held.push((token, event.mode));
+            }
+            EventKind::Renewed => {
+                assert!(held.contains(&(token, event.mode)), "{event:?}");
+            }
+            EventKind::Reclaimed => assert!(held.is_empty(), "{event:?}: {held:?}"),
+            _ => {
+                let at = held.iter().position(|&(other, _)| other == token);
+                held.remove(at.unwrap_or_else(|| panic!("{event:?}: {held:?}")));
+            }
+        }
+    }
+    assert!(live.values().all(Vec::is_empty), "{live:?}");
+    assert_idle(&manager);
+}
+
+#[test]
+fn a_snapshot_lists_holders_and_waiters_in_order_with_ages_and_names() {
+    let clock = ManualClock::new();
+    let manager = LockManager::builder()
+        .clock(clock.clone())
+        .driver(false)
+        .introspection(true)
+        .build()
+        .expect("these options are in order");
+    let long = "a name that is longer than a key can hold";
+    let plain = manager.try_acquire(long, 1, ms(50)).expect("free");
+    let reader = manager
+        .acquire("shared", 2, ms(50))
+        .shared()
+        .try_now()
+        .expect("free");
+    let session = manager.session(3, ms(100)).expect("in range");
+    let owned = session.try_acquire("in a session").expect("free");
+    clock.advance(ms(5));
+    let writer = Task::pending(manager.acquire("shared", 4, ms(50)));
+    let behind = Task::pending(manager.acquire("shared", 5, ms(50)).shared());
+    clock.advance(ms(5));
+    let keys = manager.snapshot();
+    assert_eq!(keys.len(), 3);
+    let find = |name: &str| {
+        let found = keys.iter().find(|key| key.name.as_deref() == Some(name));
+        found.unwrap_or_else(|| panic!("{name} is missing"))
+    };
+    let held = &find(long).holders[0];
+    assert_eq!((held.owner.0, held.token), (1, plain.token()));
+    assert_eq!((held.age, held.remaining), (Some(ms(10)), ms(40)));
+    let shared = find("shared");
+    assert_eq!(shared.holders[0].mode, Mode::Shared);
+    let waits: Vec<_> = shared
+        .waiters
+        .iter()
+        .map(|waiter| (waiter.owner.0, waiter.mode, waiter.age))
+        .collect();
+    assert_eq!(
+        waits,
+        [(4, Mode::Exclusive, ms(5)), (5, Mode::Shared, ms(5))]
+    );
+    assert!(find("in a session").holders[0].in_session);
+    assert!(
+        shared
+            .to_string()
+            .contains("shared wanted exclusively by 4, since 5ms"),
+        "{shared}"
+    );
+    drop((plain, reader, owned, session, writer, behind));
+    assert!(manager.snapshot().is_empty());
+    // Names are kept only while a key is in use.
+    assert!(manager.try_acquire("bad", 1, ms(0)).is_err());
+    let _again = manager
+        .try_acquire(manager.key(long), 1, ms(10))
+        .expect("free");
+    assert_eq!(manager.snapshot()[0].name, None);
+}
+
+#[cfg(feature = "histograms")]
+#[test]
+fn hold_and_wait_times_are_measured() {
+    let clock = ManualClock::new();
+    let manager = LockManager::builder()
+        .clock(clock.clone())
+        .driver(false)
+        .introspection(true)
+        .build()
+        .expect("these options are in order");
+    let lease = manager.try_acquire("k", 1, ms(50)).expect("free");
+    let mut waiting = Task::pending(manager.acquire("k", 1, ms(50)));
+    clock.advance(ms(20));
+    lease.release().expect("live");
+    assert!(waiting.poll().is_some());
+    drop(waiting);
+    let times = manager.histograms();
+    assert_eq!((times.held.len(), times.waited.len()), (2, 1));
+    let near = |nanos: u64| nanos.abs_diff(20_000_000) < 500_000;
+    assert!(near(times.held.max()) && near(times.waited.max()));
+}
