@@ -199,15 +199,14 @@ impl<'m> Lease<'m> {
             Ok(wanted) => wanted,
             Err(bad) => return Err(bad_ttl(ttl, bad)),
         };
-        if engine.is_observed() {
-            return self.renew_by_key(&wanted, now);
-        }
         let handle = self.handle();
         let known = self.deadline.load(Ordering::Relaxed);
         if wanted.is_met_by(known) {
             if engine.is_as_seen(handle, self.key, self.token) {
                 return Ok(engine.time.start_of(known));
             }
+        } else if engine.is_observed() {
+            return self.renew_by_key(&wanted, now);
         } else if let Some((deadline, handle)) =
             engine.renew_as_seen(handle, self.key, self.token, &wanted)
         {

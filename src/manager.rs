@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::driver::Driver;
-use crate::engine::{Engine, Request, Seen};
+use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
@@ -217,15 +217,28 @@ impl LockManager {
         };
         let acquired = match self.engine.grant(request) {
             Ok(acquired) => acquired,
-            Err(begun) if self.engine.keeps_names() => {
-                let mut wish = Wish::plain(request);
-                wish.name = named.name();
-                self.engine.grant_named(begun, &wish)?
-            }
             // A copy: the original stays in registers.
-            Err(begun) => self.engine.grant_more(begun, &{ request })?,
+            Err(begun) if begun.is_checked() => self.engine.grant_more(begun, &{ request })?,
+            Err(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
         };
         Ok(Lease::new(&self.engine, key, owner, &acquired))
+    }
+
+    /// What takes no short path, maybe since the manager keeps names.
+    #[cold]
+    #[inline(never)]
+    fn acquire_otherwise(
+        &self,
+        begun: Begun,
+        request: &Request,
+        named: &impl ToKey,
+    ) -> Result<Acquired, Denied> {
+        if !self.engine.keeps_names() {
+            return self.engine.grant_more(begun, request);
+        }
+        let mut wish = Wish::plain(*request);
+        wish.name = named.name();
+        self.engine.grant_named(begun, &wish)
     }
 
     /// Renews by token: makes the lease last for `ttl` from now, and returns its deadline.

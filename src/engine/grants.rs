@@ -52,6 +52,14 @@ pub(crate) struct Begun {
     checked: bool,
 }
 
+impl Begun {
+    /// Whether a short path was tried.
+    #[inline(always)]
+    pub(crate) fn is_checked(&self) -> bool {
+        self.checked
+    }
+}
+
 /// Why there is no lease, in whole words: a caller that has to pass on half of one waits for it.
 #[derive(Clone, Debug)]
 pub(crate) enum Denied {

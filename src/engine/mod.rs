@@ -22,7 +22,7 @@ use foldhash::fast::RandomState;
 
 pub(crate) use self::admission::Entered;
 use self::deadlock::Detector;
-pub(crate) use self::grants::{Acquired, Request};
+pub(crate) use self::grants::{Acquired, Begun, Denied, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
 use crate::key::{HashSeed, Key};
