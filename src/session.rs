@@ -390,3 +390,53 @@ impl Engine {
         Ok(Session::new(Hold::Borrowed(self), core))
     }
 }
+
+/// A session's death against its being kept alive: the word, without the engine.
+#[cfg(all(test, tenure_loom))]
+mod loom_models {
+    use super::*;
+    use loom::thread;
+
+    /// A keep-alive that was granted is kept: who looks at the old deadline, or at the new one before its
+    /// time, finds the session alive. After one that was refused, it is over for everybody.
+    #[test]
+    fn loom_a_keep_alive_that_is_granted_is_kept() {
+        loom::model(|| {
+            let core = Arc::new(SessionCore::new(1, 1, Duration::from_millis(10), 10));
+            let keeper = {
+                let core = Arc::clone(&core);
+                // Its clock stands at 9.
+                thread::spawn(move || core.keep_alive(9, 19))
+            };
+            // Ours says that the deadline has come.
+            let over = core.is_over(10);
+            let kept = keeper.join().expect("no panic");
+            assert_eq!(kept.is_some(), !over, "one of them has decided");
+            assert_eq!(core.is_over(18), over);
+            assert_eq!(core.until(), if over { 0 } else { 19 });
+            // Never revived.
+            assert_eq!(core.keep_alive(9, 30).is_some(), !over);
+        });
+    }
+
+    /// Closing against a keep-alive and against somebody who finds the deadline passed: over, once.
+    #[test]
+    fn loom_a_session_ends_once() {
+        loom::model(|| {
+            let core = Arc::new(SessionCore::new(1, 1, Duration::from_millis(10), 10));
+            let closer = {
+                let core = Arc::clone(&core);
+                thread::spawn(move || core.end())
+            };
+            let other = {
+                let core = Arc::clone(&core);
+                thread::spawn(move || core.keep_alive(9, 19))
+            };
+            let again = core.end();
+            let closed = closer.join().expect("no panic");
+            let _ = other.join().expect("no panic");
+            assert!(closed != again, "both or neither ended it");
+            assert!(core.is_over(0), "over before any deadline");
+        });
+    }
+}

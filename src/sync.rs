@@ -71,6 +71,8 @@ mod backend {
         Some((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
+    pub(crate) use loom::sync::MutexGuard;
+
     /// Loom's mutex with `parking_lot`'s interface.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);

@@ -28,7 +28,7 @@ use crate::wish::Mode;
 const KEPT: usize = 16;
 
 /// What a detector knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Detector {
     /// The longest chain of owners that is looked at; 0 if nothing is.
     pub(super) max_depth: usize,
@@ -69,7 +69,8 @@ impl Detector {
     pub(super) fn new(max_depth: usize) -> Self {
         Self {
             max_depth,
-            ..Self::default()
+            waits: Mutex::new(Waits::default()),
+            found: Mutex::new(VecDeque::new()),
         }
     }
 
