@@ -165,6 +165,14 @@ impl Holder {
         }
     }
 
+    /// Its deadline, whether it was ended before or not.
+    pub(crate) fn deadline(&self) -> u64 {
+        match &self.session {
+            Some(session) => session.deadline(),
+            None => self.deadline,
+        }
+    }
+
     /// Whether it is over at that tick; then it stays so, whatever happens to its session.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         match &self.session {

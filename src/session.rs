@@ -91,6 +91,11 @@ impl SessionCore {
         if word & 1 == 1 { 0 } else { word >> 1 }
     }
 
+    /// The last deadline that it had, over or not.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.word.load(Ordering::Acquire) >> 1
+    }
+
     /// Whether it is over at that tick; if so, it is over for good.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         let mut word = self.word.load(Ordering::Acquire);

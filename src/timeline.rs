@@ -255,18 +255,18 @@ impl Timeline {
         self.max_ttl
     }
 
-    /// The first tick that is at least so long after every moment of the tick `now`.
-    pub(crate) fn after(&self, now: u64, length: Duration) -> u64 {
+    /// The first tick that is at least so long after the start of that one.
+    pub(crate) fn after(&self, tick: u64, length: Duration) -> u64 {
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let ticks = nanos.div_ceil(self.tick);
-        now.saturating_add(ticks).saturating_add(1).min(LAST_TICK)
+        tick.saturating_add(ticks).min(self.tick_of(self.last_end))
     }
 
     /// A tick that is one of so many parts of that length after `now`, and at least one tick.
     pub(crate) fn part(&self, now: u64, length: Duration, parts: u32) -> u64 {
         let nanos = u64::try_from((length / parts).as_nanos()).unwrap_or(u64::MAX);
         now.saturating_add((nanos / self.tick).max(1))
-            .min(LAST_TICK)
+            .min(self.tick_of(self.last_end))
     }
 
     pub(crate) fn tick(&self) -> Duration {

@@ -275,10 +275,10 @@ impl<L: Layout> Engine<L> {
         holder.session.clone_from(&wish.session);
         holder.terms = terms;
         if !terms.min_hold.is_zero() {
-            holder.min_until = self.time.after(local.now, terms.min_hold);
+            holder.min_until = self.time.after(local.now + 1, terms.min_hold);
         }
         if let Some(max_hold) = terms.max_hold {
-            let cap = self.time.after(local.now, max_hold);
+            let cap = self.time.after(local.now + 1, max_hold);
             holder.deadline = deadline.min(cap);
             holder.keeper = Some(Keeper {
                 ttl,

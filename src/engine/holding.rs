@@ -78,17 +78,25 @@ impl<L: Layout> Engine<L> {
             return;
         };
         local.counters.add_lease(-1);
-        let until = holder.until();
+        // Of a revoked one, that is no matter.
+        let over_since = holder.deadline().min(local.now);
         match loss {
             Loss::Expired | Loss::MaxHold => {
-                local.counters.add_expired(local.now.saturating_sub(until));
+                local.counters.add_expired(local.now - over_since);
             }
-            Loss::SessionOver if !clean => local.counters.add_expired(0),
+            Loss::SessionOver if !clean => {
+                local.counters.add_expired(local.now - over_since);
+            }
             Loss::Revoked => local.counters.add_revoked(),
             _ => {}
         }
         if !clean && !holder.terms.lock_delay.is_zero() {
-            record.keep_until(self.time.after(local.now, holder.terms.lock_delay));
+            let end = match loss {
+                // In the midst of a tick.
+                Loss::Revoked => local.now + 1,
+                _ => over_since,
+            };
+            record.keep_until(self.time.after(end, holder.terms.lock_delay));
         }
         if holder.min_until > local.now {
             record.keep_until(holder.min_until);

@@ -2,6 +2,7 @@
 
 mod deadlocks;
 mod keeping;
+mod model;
 mod multi;
 mod observing;
 mod sessions;
