@@ -1,10 +1,14 @@
 //! Faults that people reported in systems like this one, each written as a test from the fault. The
-//! number in a test's name is the number of the case; the fault stands in its documentation.
+//! number in a test's name is the number of the case; the fault stands in its documentation. (Cases 4 to 6, 13
+//! and 22 are in `tests/modes`, 7, 11 and 12 in `tests/waiting`.)
 
 mod calls;
 mod durations;
 mod endings;
 mod memory;
+#[path = "../common/task.rs"]
+mod task;
+mod waiting;
 mod wheel;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

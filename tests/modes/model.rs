@@ -201,6 +201,19 @@ impl Spec {
         }
     }
 
+    /// One of its entries is given back.
+    fn leave(&mut self, grant: u64) {
+        let Some((number, _)) = self.find(grant) else {
+            return;
+        };
+        let key = self.keys.entry(number).or_default();
+        let held = key.held.get_mut(&grant).expect("it was found");
+        held.entries -= 1;
+        if held.entries == 0 {
+            self.end(number, grant, None);
+        }
+    }
+
     fn serve(&mut self) {
         for number in 0..KEYS {
             loop {
@@ -384,27 +397,18 @@ impl<'m> World<'m> {
         drop(task);
         let key = self.spec.keys.entry(wish.key).or_default();
         key.queue.retain(|&(other, _)| other != waiter);
-        if let Some(Some(grant)) = self.spec.answers.remove(&waiter)
-            && self.spec.find(grant).is_some()
-        {
-            self.spec.end(wish.key, grant, None);
+        if let Some(Some(grant)) = self.spec.answers.remove(&waiter) {
+            self.spec.leave(grant);
         }
         self.spec.serve();
     }
 
     fn release(&mut self, at: usize) {
         let (grant, lease) = self.leases.remove(at);
-        let live = self.spec.find(grant);
-        assert_eq!(lease.release().is_ok(), live.is_some(), "grant {grant}");
-        if let Some((number, _)) = live {
-            let key = self.spec.keys.entry(number).or_default();
-            let held = key.held.get_mut(&grant).expect("it was found");
-            held.entries -= 1;
-            if held.entries == 0 {
-                self.spec.end(number, grant, None);
-            }
-            self.spec.serve();
-        }
+        let live = self.spec.find(grant).is_some();
+        assert_eq!(lease.release().is_ok(), live, "grant {grant}");
+        self.spec.leave(grant);
+        self.spec.serve();
     }
 
     fn renew(&mut self, at: usize, ttl: u64) {
@@ -546,6 +550,7 @@ impl<'m> World<'m> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
+        failure_persistence: None,
         cases: if cfg!(debug_assertions) { 600 } else { 6_000 },
         max_shrink_iters: 20_000,
         ..ProptestConfig::default()

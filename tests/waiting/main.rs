@@ -215,7 +215,7 @@ fn a_queue_outlives_growing_and_shrinking() {
 }
 
 #[test]
-fn every_waiter_resolves_when_the_number_of_leases_is_limited() {
+fn case_11_every_waiter_resolves_when_the_number_of_leases_is_limited() {
     let clock = ManualClock::new();
     let locks = on(&clock)
         .max_keys(2)
@@ -337,7 +337,7 @@ fn an_acquisition_can_go_to_any_task() {
 
 /// Case 7: waiters were purged after some minutes.
 #[test]
-fn a_waiter_waits_for_a_day() {
+fn case_7_a_waiter_waits_for_a_day() {
     let (locks, clock) = manual();
     let held = locks.try_acquire("a", 1, 48 * HOUR).expect("it is free");
     let mut tasks = queue(&locks, "a", 3);
@@ -354,7 +354,7 @@ fn a_waiter_waits_for_a_day() {
 
 /// Case 12: one wake for each release.
 #[test]
-fn a_thousand_waiters_are_woken_a_thousand_times() {
+fn case_12_a_thousand_waiters_are_woken_a_thousand_times() {
     let (locks, _clock) = manual();
     let held = locks.try_acquire("a", 1, HOUR).expect("it is free");
     let mut tasks = queue(&locks, "a", 1_000);
