@@ -68,7 +68,8 @@ impl<'m> Acquire<'m> {
     }
 
     /// If the owner holds the key already, in this mode or exclusively, enters that lease once more: the
-    /// same token, and a deadline that is never moved back. It is free when all its guards have been
+    /// same token, and a deadline that is never moved back. (If that token is too low for
+    /// [`at_least`](Self::at_least), it is in its own way.) It is free when all its guards have been
     /// released. Comes before all who wait.
     pub fn reentrant(mut self) -> Self {
         self.wish.reentrant = true;

@@ -348,7 +348,8 @@ impl<'m> Lease<'m> {
     /// with [`Upgrade::wait`]. It comes before all who wait for the key. The lease gets a new token, and
     /// lasts for `ttl` from then on, or until its old deadline if that is later.
     ///
-    /// Meanwhile the shared lease goes on, up to its deadline.
+    /// Meanwhile the shared lease goes on, up to its deadline. Other entries of the same lease, if it is a
+    /// reentrant one, end with the upgrade.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 
-use crate::engine::Acquired;
+use crate::engine::{Acquired, Request};
 use crate::error::AcquireError;
 use crate::key::Key;
 use crate::lost::Signal;
@@ -265,11 +265,13 @@ impl Record {
         }
     }
 
-    /// The lease of that owner's that covers the mode, if there is one.
-    pub(crate) fn entered_by(&mut self, owner: u64, mode: Mode) -> Option<&mut Holder> {
-        self.holders
-            .values_mut()
-            .find(|holder| holder.owner == owner && holder.mode.covers(mode))
+    /// The lease of that owner's that covers the mode, if there is one, and its token is high enough.
+    pub(crate) fn entered_by(&mut self, request: &Request, mode: Mode) -> Option<&mut Holder> {
+        self.holders.values_mut().find(|holder| {
+            holder.owner == request.owner
+                && holder.mode.covers(mode)
+                && holder.token >= request.at_least
+        })
     }
 
     /// The holder that lasts longest.

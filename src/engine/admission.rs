@@ -142,7 +142,7 @@ impl<L: Layout> Engine<L> {
             return Ok(acquired);
         };
         if wish.reentrant
-            && let Some(holder) = record.entered_by(wish.request.owner, wish.mode)
+            && let Some(holder) = record.entered_by(&wish.request, wish.mode)
         {
             let deadline = self.time.deadline(now, wish.request.ttl);
             let deadline = deadline.map_err(|bad| wish.request.refused(Some(bad)));
@@ -280,7 +280,8 @@ impl<L: Layout> Engine<L> {
         if let Some(max_hold) = terms.max_hold {
             let cap = self.time.after(local.now + 1, max_hold);
             holder.deadline = deadline.min(cap);
-            holder.keeper = Some(Keeper {
+            holder.capped = deadline >= cap;
+            holder.keeper = (!holder.capped).then(|| Keeper {
                 ttl,
                 next: self.time.part(local.now, ttl, 3),
                 cap,
@@ -325,7 +326,7 @@ impl<L: Layout> Engine<L> {
         };
         loop {
             let now = self.fresh(local);
-            self.sweep(local, record, key, hash, now);
+            self.sweep(local, record, key, now);
             if let Some(upgrader) = &record.upgrader {
                 let waiter = Arc::clone(upgrader);
                 let Some(settled) = self.try_upgrade(local, record, &waiter.wish, hash, now) else {

@@ -16,14 +16,7 @@ use crate::wish::{Mode, Wish};
 
 impl<L: Layout> Engine<L> {
     /// Ends the record's leases that are over, and renews those that the manager keeps.
-    pub(super) fn sweep(
-        &self,
-        local: &mut Local,
-        record: &mut Record,
-        key: Key,
-        hash: u64,
-        now: u64,
-    ) {
+    pub(super) fn sweep(&self, local: &mut Local, record: &mut Record, key: Key, now: u64) {
         let mut over = vec![];
         for holder in record.holders.values_mut() {
             if holder.is_over(local.now) {
@@ -33,7 +26,7 @@ impl<L: Layout> Engine<L> {
             self.keep(local, key, holder, now);
         }
         for (token, loss) in over {
-            self.end_holder(local, record, key, hash, token, loss, false);
+            self.end_holder(local, record, key, token, loss, false);
         }
         if record.quarantine.is_some_and(|until| until <= local.now) {
             record.quarantine = None;
@@ -63,13 +56,11 @@ impl<L: Layout> Engine<L> {
 
     /// Ends a lease of the record's: counts it, tells who wants to know, and keeps the key for a while if
     /// its terms say so.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one end")]
     pub(super) fn end_holder(
         &self,
         local: &mut Local,
         record: &mut Record,
         key: Key,
-        hash: u64,
         token: u64,
         loss: Loss,
         clean: bool,
@@ -109,7 +100,6 @@ impl<L: Layout> Engine<L> {
         if let Some(session) = &holder.session {
             session.book.lock().held.remove(&(key, token));
         }
-        let _ = hash;
         self.tell(local, &Change::of_holder(kind_of(loss), key, &holder));
         record.last = local.last_end.take();
     }
@@ -173,8 +163,7 @@ impl<L: Layout> Engine<L> {
                 holder.entries -= 1;
                 return;
             }
-            let (key, hash, token) = (name.key, name.hash, name.token);
-            engine.end_holder(local, record, key, hash, token, Loss::Released, true);
+            engine.end_holder(local, record, name.key, name.token, Loss::Released, true);
         });
         released.ok_or_else(|| self.table.over(local, name))
     }
@@ -230,7 +219,7 @@ impl<L: Layout> Engine<L> {
             .collect();
         for lease in &seen {
             let token = lease.contents.token;
-            self.end_holder(local, record, key, hash, token, Loss::Revoked, false);
+            self.end_holder(local, record, key, token, Loss::Revoked, false);
         }
         self.serve(local, &mut stripe, key, hash);
         seen
@@ -349,6 +338,8 @@ impl<L: Layout> Engine<L> {
         holder.token = issued;
         holder.mode = Mode::Exclusive;
         holder.deadline = deadline;
+        // Other guards have the old token, and so nothing to give back any more.
+        holder.entries = 1;
         let acquired = Acquired::recorded(&holder);
         self.tell(
             local,

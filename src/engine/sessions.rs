@@ -108,7 +108,7 @@ impl<L: Layout> Engine<L> {
             let mut stripe = self.records.lock(hash);
             if let Some(record) = stripe.get(key) {
                 let loss = Loss::SessionOver;
-                self.end_holder(local, record, key, hash, token, loss, clean);
+                self.end_holder(local, record, key, token, loss, clean);
                 self.serve(local, &mut stripe, key, hash);
             }
         }

@@ -263,7 +263,7 @@ impl<L: Layout> Table<L> {
             } else if self.links(bucket, word, at) == Some(true) {
                 if local.observed {
                     // Its end is for whoever holds the lock of its record.
-                    local.due.push(Due::Record {
+                    local.add_due(Due::Record {
                         key: contents.key,
                         hash,
                     });

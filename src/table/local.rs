@@ -251,6 +251,13 @@ impl Local {
             | !self.due.is_empty()
     }
 
+    /// Remembers what is due. (The wheel looks twice at everything.)
+    pub(crate) fn add_due(&mut self, due: Due) {
+        if self.due.last() != Some(&due) {
+            self.due.push(due);
+        }
+    }
+
     pub(crate) fn new(array: Arc<Array>, counters: Arc<Counters>) -> Self {
         Self {
             free: FreeCells::new(),

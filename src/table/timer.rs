@@ -74,10 +74,7 @@ impl<L: Layout> Table<L> {
                 },
                 _ => Due::Session(key.as_raw() as u64),
             };
-            // The wheel looks twice.
-            if local.due.last() != Some(&due) {
-                local.due.push(due);
-            }
+            local.add_due(due);
             return Some(Look::Nothing);
         }
     }

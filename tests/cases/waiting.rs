@@ -95,14 +95,13 @@ fn case_8_a_cancelled_acquisition_leaves_no_ghost() {
                 3 => _ = manager.revoke("k").expect("held"),
                 _ => {
                     manager.release("k", held.token()).expect("live");
-                    behind.poll().map_or((), drop);
+                    drop(behind.poll());
                 }
             }
             drop(task);
             drop(held);
-            let next = behind
-                .poll()
-                .map_or_else(|| manager.try_acquire("k", 3, ms(1)), |next| next);
+            let next = behind.poll();
+            let next = next.unwrap_or_else(|| manager.try_acquire("k", 3, ms(1)));
             assert!(next.is_ok(), "what {what}, moment {moment}: {next:?}");
             drop((next, behind));
             assert_eq!((manager.len(), manager.waiting()), (0, 0));
@@ -124,7 +123,7 @@ fn case_9_writers_that_give_up_leave_no_readers_blocked() {
                 while !done.load(Ordering::SeqCst) {
                     round += 1;
                     let writer = manager.acquire("k", owner, ms(60_000));
-                    if round % 3 == 0 {
+                    if round.is_multiple_of(3) {
                         drop(Task::new(writer));
                     } else {
                         let mut task = Task::new(writer);
@@ -139,9 +138,8 @@ fn case_9_writers_that_give_up_leave_no_readers_blocked() {
             scope.spawn(move || {
                 for _ in 0..3_000 {
                     let reader = manager.acquire("k", owner, ms(60_000)).shared();
-                    reader
-                        .wait_timeout(ms(60_000))
-                        .expect("not blocked for ever");
+                    let read = reader.wait_timeout(ms(60_000));
+                    drop(read.expect("not blocked for ever"));
                 }
                 done.store(true, Ordering::SeqCst);
             });
