@@ -1,5 +1,7 @@
 //! The façade: the public verbs.
 
+mod many;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;

@@ -3,6 +3,7 @@
 //! An operation reads the clock, borrows the thread's part of the table, does its work there, and then
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
+mod batches;
 mod grants;
 #[cfg(all(test, not(tenure_loom)))]
 mod stress;
@@ -11,6 +12,7 @@ mod waiting;
 use std::sync::{OnceLock, Weak};
 use std::thread::Thread;
 
+pub(crate) use self::batches::CHUNK;
 pub(crate) use self::grants::{Acquired, Request};
 pub(crate) use self::waiting::Enqueued;
 use crate::key::{HashSeed, Key};
@@ -52,6 +54,10 @@ struct Capacity {
     max: usize,
     out: AtomicI64,
 }
+
+/// A release that is not simple: what was in the thread's slot, and whether that is this engine's and
+/// the deadline has been seen not to be over.
+type ReleaseBegun = (Option<Box<Entry>>, bool);
 
 /// The counters of all threads, those that have ended included.
 #[derive(Debug, Default)]
@@ -280,27 +286,41 @@ impl<L: Layout> Engine<L> {
         token: u64,
     ) -> Result<(), Ended> {
         let now = self.time.now();
-        let (last, live) = match locals::take_last(self.short_id) {
+        match self.release_at(now, handle, deadline, token) {
+            Ok(()) => Ok(()),
+            Err(begun) => self.release_more(begun, handle, key, token, now),
+        }
+    }
+
+    /// The same at a reading of the clock, if that is simple. If not, [`release_more`](Self::release_more)
+    /// goes on with what was in the thread's slot.
+    #[inline(always)]
+    fn release_at(
+        &self,
+        now: u64,
+        handle: Handle,
+        deadline: u64,
+        token: u64,
+    ) -> Result<(), ReleaseBegun> {
+        match locals::take_last(self.short_id) {
             Ok(mut entry) => {
                 let live = self.time.is_before(now, deadline);
                 if live && self.table.release_fast(&mut entry.local, handle, token) {
                     locals::put_back(entry);
                     return Ok(());
                 }
-                (Some(entry), live)
+                Err((Some(entry), live))
             }
-            Err(last) => (last, false),
-        };
-        self.release_more((last, live), handle, key, token, now)
+            Err(last) => Err((last, false)),
+        }
     }
 
-    /// What is not a simple release, with what was in the thread's slot, and whether that is this
-    /// engine's and the deadline has been seen not to be over.
+    /// What is not a simple release.
     #[cold]
     #[inline(never)]
     fn release_more(
         &self,
-        (last, live): (Option<Box<Entry>>, bool),
+        (last, live): ReleaseBegun,
         handle: Handle,
         key: Key,
         token: u64,
