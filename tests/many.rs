@@ -63,6 +63,10 @@ fn batches_say_what_single_calls_say(limit: Option<usize>, seed: u64) {
     let clock = ManualClock::new();
     let [batched, single] = [(); 2].map(|()| {
         let mut builder = on(&clock).max_ttl(HOUR).min_ttl(Duration::from_millis(2));
+        if seed % 2 == 0 {
+            // So large a table that batches load what they need beforehand.
+            builder = builder.initial_capacity(20_000);
+        }
         if let Some(limit) = limit {
             builder = builder.max_keys(limit);
         }
@@ -140,14 +144,14 @@ fn batches_say_what_single_calls_say(limit: Option<usize>, seed: u64) {
 
 #[test]
 fn random_batches_say_what_single_calls_say() {
-    for seed in 1..=8 {
+    for seed in 1..=4 {
         batches_say_what_single_calls_say(None, seed);
     }
 }
 
 #[test]
 fn random_batches_within_a_limit_say_what_single_calls_say() {
-    for seed in 1..=8 {
+    for seed in 1..=4 {
         batches_say_what_single_calls_say(Some(20), seed);
     }
 }
@@ -274,7 +278,7 @@ fn guards_of_several_managers_end_where_they_belong() {
 
 #[test]
 fn a_large_batch_grows_the_table_and_shrinks_it_again() {
-    const COUNT: usize = 100_000;
+    const COUNT: usize = 40_000;
     let (locks, _clock) = manual();
     let (mut answers, mut ended) = (vec![], vec![]);
     for _ in 0..2 {

@@ -1,11 +1,11 @@
 //! The end of many leases at once.
 
-use std::ptr;
-use std::sync::atomic::Ordering;
+use std::{mem, ptr};
 
 use super::{Lease, release_error};
 use crate::engine::CHUNK;
 use crate::error::ReleaseError;
+use crate::token::FencingToken;
 
 impl<'m> Lease<'m> {
     /// Gives many leases back: the same as as many calls of [`release`](Self::release), and faster in a
@@ -103,25 +103,28 @@ impl<'m> Lease<'m> {
             engine.fetch_leases(handles);
         }
         let (engine, mut now) = (ptr::from_ref(engine), engine.time.now());
-        for lease in leases.iter_mut().filter_map(Option::take) {
+        // In place: to move a guard costs about as much as to end the lease.
+        for place in leases {
+            let Some(lease) = place else { continue };
             answers.push(if ptr::eq(lease.hold.engine(), engine) {
                 lease.release_in_chunk(&mut now)
             } else {
-                lease.release()
+                lease.release_in_chunk(&mut lease.hold.engine().time.now())
             });
+            *place = None;
         }
     }
 
-    /// As [`release`](Self::release), at that reading of the clock.
-    #[inline]
-    fn release_in_chunk(self, now: &mut u64) -> Result<(), ReleaseError> {
+    /// As [`release`](Self::release), at that reading of the clock. Leaves a guard of nothing.
+    #[inline(always)]
+    fn release_in_chunk(&mut self, now: &mut u64) -> Result<(), ReleaseError> {
         if self.hold.is_closed() {
-            return self.release();
+            return Err(ReleaseError::Closed);
         }
-        let (handle, deadline) = (self.handle(), self.deadline.load(Ordering::Relaxed));
+        let (handle, token) = (self.handle(), mem::take(&mut self.token));
+        let deadline = *self.deadline.get_mut();
         let engine = self.hold.engine();
-        let released = engine.release_in_chunk(now, handle, deadline, self.key, self.token);
-        let token = self.detach();
-        released.map_err(|ended| release_error(ended, token))
+        let released = engine.release_in_chunk(now, handle, deadline, self.key, token);
+        released.map_err(|ended| release_error(ended, FencingToken::granted(token)))
     }
 }

@@ -15,9 +15,15 @@ use super::{Handle, Table};
 /// the lines are still there when their turn comes.
 pub(crate) const CHUNK: usize = 32;
 
+/// A table of fewer buckets stays in a core's own cache, and its cells too.
+const WORTH_IT: usize = 1 << 15;
+
 impl<L: Layout> Table<L> {
     /// The buckets of these hashes and their first cells, for grants. At most a [`CHUNK`].
     pub(crate) fn fetch_buckets(&self, local: &Local, hashes: &[u64]) {
+        if local.array.len() < WORTH_IT {
+            return;
+        }
         let mut first = [0; CHUNK];
         for (cell, hash) in first.iter_mut().zip(hashes) {
             *cell = local.array.bucket(*hash).load::<L>().cell();
@@ -28,6 +34,9 @@ impl<L: Layout> Table<L> {
     /// The cells and the buckets of these leases, and the cells behind them, for releases. At most a
     /// [`CHUNK`].
     pub(crate) fn fetch_leases(&self, local: &Local, handles: impl Iterator<Item = Handle>) {
+        if local.array.len() < WORTH_IT {
+            return;
+        }
         let mut behind = [0; CHUNK];
         let (mut count, mut words) = (0, 0);
         for (next, handle) in behind.iter_mut().zip(handles) {
