@@ -12,6 +12,8 @@ mod lease;
 mod locals;
 mod manager;
 mod owner;
+#[cfg(feature = "retry")]
+mod retry;
 mod sync;
 mod table;
 mod time;
@@ -31,6 +33,8 @@ pub use self::key::{HashSeed, Key, ToKey};
 pub use self::lease::Lease;
 pub use self::manager::{Holder, LockManager, Stats};
 pub use self::owner::OwnerId;
+#[cfg(feature = "retry")]
+pub use self::retry::Retry;
 pub use self::time::Timestamp;
 pub use self::token::{FencingToken, TokenError};
 
