@@ -409,9 +409,9 @@ fn main() {
     // An operation is a batch of 16 here: acquired and released at once, or after so many others that
     // the caches have forgotten it. In a small table there is nothing to gain, and guards to be moved.
     for (name, target, held, out) in [
-        ("batch/over_1k_held", 0.5, thousand, 1),
-        ("batch/over_1M_held", 1.5, million, 1),
-        ("batch_64k_out/over_1M_held", 1.2, million, 4096),
+        ("batch/1k_held", 0.5, thousand, 1),
+        ("batch/1M_held", 1.5, million, 1),
+        ("batch_64k_out/1M_held", 1.2, million, 4096),
     ] {
         session.batches(name, Target::Batch(target), held, out);
     }

@@ -26,7 +26,7 @@ impl LockManager {
     /// the clock and a conversion of the TTL for 32 keys. What is gained is waiting for memory: the loads
     /// of 32 keys are under way together, where single calls wait for each in turn. So it pays in a table
     /// that the processor's caches don't hold: with a million leases out, batches of 16 are acquired and
-    /// released in 0.5 to 0.6 of the time of single calls. In a table of a thousand they take 1.6 times
+    /// released in 0.5 to 0.6 of the time of single calls. In a table of a thousand they take 1.5 times
     /// that of single calls, since 16 guards travel through memory. The vector is one allocation: see
     /// [`try_acquire_many_into`](Self::try_acquire_many_into).
     ///
