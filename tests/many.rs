@@ -63,7 +63,7 @@ fn batches_say_what_single_calls_say(limit: Option<usize>, seed: u64) {
     let clock = ManualClock::new();
     let [batched, single] = [(); 2].map(|()| {
         let mut builder = on(&clock).max_ttl(HOUR).min_ttl(Duration::from_millis(2));
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             // So large a table that batches load what they need beforehand.
             builder = builder.initial_capacity(20_000);
         }
