@@ -14,6 +14,7 @@
 // Counts become ratios here; none of them comes near 2^52.
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
+mod batches;
 mod contenders;
 mod measure;
 
@@ -24,6 +25,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use batches::Batches;
 use contenders::{Condition, Field, LeaseTable, Setup, Task};
 use criterion::{Criterion, SamplingMode, Throughput};
 use measure::report::{self, Row, Target};
@@ -255,6 +257,45 @@ impl Session {
         condition: &Condition,
         task: &impl Task,
     ) {
+        let with_cas = matches!(target, Target::CasMultiple(_));
+        let field = OnceCell::new();
+        let lanes = || {
+            let field: &Field = field.get_or_init(|| Field::new(condition));
+            let mut lanes = field.lanes(task);
+            if with_cas {
+                lanes.push(Lane {
+                    name: ONE_CAS,
+                    kind: Kind::Cas,
+                    run: Box::new(cas),
+                });
+            }
+            lanes
+        };
+        let names = contenders::NAMES.iter().chain(with_cas.then_some(&ONE_CAS));
+        self.measure(name, threads, target, names, lanes);
+        let setups = field.get().map(|field| field.setups.clone());
+        self.setups
+            .extend(setups.map(|setups| (name.to_owned(), setups)));
+    }
+
+    /// Measures batches against single calls, with that many batches out at once.
+    fn batches(&mut self, name: &str, target: Target, held: u64, out: usize) {
+        let batches = OnceCell::new();
+        let lanes = || batches.get_or_init(|| Batches::new(held, out)).lanes();
+        let names = &batches::NAMES[..if out == 1 { 3 } else { 2 }];
+        self.measure(name, 1, target, names.iter(), lanes);
+    }
+
+    /// Measures the lanes of those names, which are made when something is really measured: ten
+    /// million entries take their time.
+    fn measure<'lanes>(
+        &mut self,
+        name: &str,
+        threads: u64,
+        target: Target,
+        names: impl Iterator<Item = &'static &'static str>,
+        make: impl Fn() -> Vec<Lane<'lanes>>,
+    ) {
         let wanted = match self.only.strip_prefix('=') {
             Some(only) => name == only,
             None => name.contains(&self.only),
@@ -262,29 +303,13 @@ impl Session {
         if self.mode == Mode::Summary && !wanted {
             return;
         }
-        let with_cas = matches!(target, Target::CasMultiple(_));
-        let (field, lanes) = (OnceCell::new(), OnceCell::new());
-        // Built when something is really measured: ten million entries take their time.
-        let lanes = || {
-            lanes.get_or_init(|| {
-                let field: &Field = field.get_or_init(|| Field::new(condition));
-                let mut lanes = field.lanes(task);
-                if with_cas {
-                    lanes.push(Lane {
-                        name: ONE_CAS,
-                        kind: Kind::Cas,
-                        run: Box::new(cas),
-                    });
-                }
-                lanes
-            })
-        };
+        let lanes = OnceCell::new();
+        let lanes = || lanes.get_or_init(&make);
         if self.mode != Mode::Summary {
             let mut group = self.criterion.benchmark_group(name);
             group
                 .throughput(Throughput::Elements(threads))
                 .sampling_mode(SamplingMode::Flat);
-            let names = contenders::NAMES.iter().chain(with_cas.then_some(&ONE_CAS));
             for (index, contender) in names.enumerate() {
                 group.bench_function(*contender, |bencher| {
                     let lane = &lanes()[index];
@@ -306,9 +331,6 @@ impl Session {
                 tracks: interleave(lanes(), threads, rounds, budget),
             });
         }
-        let setups = field.get().map(|field| field.setups.clone());
-        self.setups
-            .extend(setups.map(|setups| (name.to_owned(), setups)));
     }
 
     /// Prints the tables.
@@ -384,5 +406,14 @@ fn main() {
         last: AtomicU64::new(0),
     };
     session.case("first_time", 1, Target::None, &never_seen, &first_time);
+    // An operation is a batch of 16 here: acquired and released at once, or after so many others that
+    // the caches have forgotten it. In a small table there is nothing to gain, and guards to be moved.
+    for (name, target, held, out) in [
+        ("batch/1k_held", 0.5, thousand, 1),
+        ("batch/1M_held", 1.5, million, 1),
+        ("batch_64k_out/1M_held", 1.2, million, 4096),
+    ] {
+        session.batches(name, Target::Batch(target), held, out);
+    }
     session.finish();
 }

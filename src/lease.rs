@@ -1,5 +1,7 @@
 //! The guard of a lease.
 
+mod many;
+
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,6 +19,8 @@ mod multi;
 mod owner;
 mod park;
 mod records;
+#[cfg(feature = "retry")]
+mod retry;
 mod session;
 mod snapshot;
 mod sync;
@@ -46,6 +48,8 @@ pub use self::manager::{Holder, LockManager, Stats};
 pub use self::metrics::Histograms;
 pub use self::multi::{AcquireAll, MultiLease};
 pub use self::owner::OwnerId;
+#[cfg(feature = "retry")]
+pub use self::retry::Retry;
 pub use self::session::Session;
 pub use self::snapshot::{HolderSnapshot, KeySnapshot, WaiterSnapshot};
 pub use self::table::Loss;

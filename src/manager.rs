@@ -1,6 +1,7 @@
 //! The façade: the public verbs.
 
 mod looking;
+mod many;
 mod waiting;
 
 use std::fmt;

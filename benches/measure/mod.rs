@@ -174,6 +174,8 @@ pub(crate) enum Kind {
     Instant,
     /// One compare-and-swap.
     Cas,
+    /// The crate by single calls, where they are compared with batches.
+    Single,
 }
 
 /// One contender at one task.

@@ -17,6 +17,8 @@ pub(crate) enum Target {
     },
     /// At most so many compare-and-swaps.
     CasMultiple(f64),
+    /// So many times as fast as single calls.
+    Batch(f64),
 }
 
 /// What was measured for one task.
@@ -75,6 +77,11 @@ pub(crate) fn print(rows: &[Row]) {
         let coarse = best(row, Kind::Coarse);
         let instant = best(row, Kind::Instant);
         match row.target {
+            Target::Batch(least) => {
+                let single = best(row, Kind::Single);
+                let mark = at_least(single, least);
+                ratio(&row.task, "single calls / batch", single, Some(mark));
+            }
             Target::None => {
                 ratio(&row.task, "best coarse / tenure", coarse, None);
                 ratio(&row.task, "best Instant / tenure", instant, None);

@@ -118,7 +118,17 @@ impl<L: Layout> Engine<L> {
     #[inline(always)]
     pub(crate) fn grant(&self, request: Request) -> Result<Acquired, Begun> {
         let now = self.time.now();
-        let hash = self.table.hash(request.key);
+        self.grant_at(now, self.table.hash(request.key), request)
+    }
+
+    /// The same at a reading of the clock, of a key whose hash is known.
+    #[inline(always)]
+    pub(super) fn grant_at(
+        &self,
+        now: u64,
+        hash: u64,
+        request: Request,
+    ) -> Result<Acquired, Begun> {
         let in_range = request.at_least <= MAX_AT_LEAST;
         let begun = |last, checked| Begun {
             last,

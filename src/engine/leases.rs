@@ -10,6 +10,10 @@ use crate::table::{
 };
 use crate::wish::Mode;
 
+/// A release that is not simple: what was in the thread's slot, and whether that is this engine's and
+/// the deadline has been seen not to be over.
+type ReleaseBegun = (Option<Box<Entry>>, bool);
+
 /// A lease as it was seen, in the table or in a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
@@ -113,27 +117,41 @@ impl<L: Layout> Engine<L> {
         token: u64,
     ) -> Result<(), Ended> {
         let now = self.time.now();
-        let (last, live) = match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
+        match self.release_at(now, handle, deadline, token) {
+            Ok(()) => Ok(()),
+            Err(begun) => self.release_more(begun, handle, key, token, now),
+        }
+    }
+
+    /// The same at a reading of the clock, if that is simple. If not, [`release_more`](Self::release_more)
+    /// goes on with what was in the thread's slot.
+    #[inline(always)]
+    pub(super) fn release_at(
+        &self,
+        now: u64,
+        handle: Handle,
+        deadline: u64,
+        token: u64,
+    ) -> Result<(), ReleaseBegun> {
+        match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
             Ok(mut entry) => {
                 let live = self.time.is_before(now, deadline);
                 if live && self.table.release_fast(&mut entry.local, handle, token) {
                     locals::put_back(entry);
                     return Ok(());
                 }
-                (Some(entry), live)
+                Err((Some(entry), live))
             }
-            Err(last) => (last, false),
-        };
-        self.release_more((last, live), handle, key, token, now)
+            Err(last) => Err((last, false)),
+        }
     }
 
-    /// What is not a simple release, with what was in the thread's slot, and whether that is this
-    /// engine's and the deadline has been seen not to be over.
+    /// What is not a simple release.
     #[cold]
     #[inline(never)]
-    fn release_more(
+    pub(super) fn release_more(
         &self,
-        (last, live): (Option<Box<Entry>>, bool),
+        (last, live): ReleaseBegun,
         handle: Handle,
         key: Key,
         token: u64,

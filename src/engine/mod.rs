@@ -4,6 +4,7 @@
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
 mod admission;
+mod batches;
 mod deadlock;
 mod grants;
 mod holding;
@@ -21,6 +22,7 @@ use std::thread::Thread;
 use foldhash::fast::RandomState;
 
 pub(crate) use self::admission::Entered;
+pub(crate) use self::batches::CHUNK;
 use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Begun, Denied, Request};
 pub(crate) use self::leases::Seen;

@@ -62,6 +62,7 @@ mod array;
 mod bucket;
 mod cell;
 mod ending;
+mod fetch;
 mod free;
 mod grant;
 mod growth;
@@ -79,6 +80,7 @@ mod timer;
 
 pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
+pub(crate) use self::fetch::CHUNK;
 pub(crate) use self::grant::{Ask, Beside, Granted, Refused};
 #[cfg(all(test, not(tenure_loom)))]
 pub(crate) use self::layout::Narrow;
