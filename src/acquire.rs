@@ -3,16 +3,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::engine::{Acquired, Engine, Enqueued, Request};
 use crate::error::AcquireError;
 use crate::lease::{Hold, Lease};
 use crate::owner::OwnerId;
+use crate::sync::facade::AtomicBool;
+use crate::sync::facade::thread::{self, Thread};
+use crate::sync::{Arc, Ordering};
 use crate::waiters::Waiter;
 
 /// An acquisition made by [`LockManager::acquire`](crate::LockManager::acquire): a future of the lease.

@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::{Acquired, Engine};
 use crate::error::{ReleaseError, RenewError};
 use crate::key::Key;
 use crate::owner::OwnerId;
+use crate::sync::facade::AtomicU64;
+use crate::sync::{Arc, Ordering};
 use crate::table::{Ended, Handle, Name, Unrenewed, Wanted};
 use crate::time::Timestamp;
 use crate::timeline::{BadTtl, Renewal};

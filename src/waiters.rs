@@ -12,14 +12,13 @@ use std::task::{Context, Poll, Waker};
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::{Acquired, Request};
 use crate::error::AcquireError;
 use crate::key::Key;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Arc, AtomicU64, AtomicUsize, MODELLED, Mutex, MutexGuard, Ordering};
 
-const STRIPES: usize = 64;
+const STRIPES: usize = if MODELLED { 4 } else { 64 };
 
 /// What a waiter will find.
 #[derive(Debug)]

@@ -4,18 +4,18 @@
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
 mod grants;
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod stress;
 mod waiting;
 
 use std::sync::{OnceLock, Weak};
-use std::thread::Thread;
 
 pub(crate) use self::grants::{Acquired, Request};
 pub(crate) use self::waiting::Enqueued;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
-use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::sync::facade::thread::Thread;
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, MODELLED, Mutex, Ordering};
 use crate::table::{
     Contents, Counters, Ended, Found, Handle, Layout, Local, Look, Moved, Name, NotFound, Table,
     Unrenewed, Wanted, Wide,
@@ -126,7 +126,11 @@ impl<L: Layout> Engine<L> {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let hasher = crate::key::BucketHasher::new(&options.seed);
         let table = Table::new(options.buckets, hasher)?;
-        let shards = std::thread::available_parallelism().map_or(1, usize::from);
+        // A schedule of a model is one on every machine.
+        let shards = match std::thread::available_parallelism() {
+            Ok(processors) if !MODELLED => processors.get(),
+            _ => 1,
+        };
         let start = options.time.start();
         let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Some(Arc::new_cyclic(|me| Self {

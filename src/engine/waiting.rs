@@ -9,7 +9,7 @@ use super::grants::{Acquired, MAX_AT_LEAST, Request};
 use super::{Engine, Local};
 use crate::error::AcquireError;
 use crate::key::Key;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, facade, spin_loop};
 use crate::table::{Ask, Granted, Layout, Marked, Refused};
 use crate::waiters::Waiter;
 
@@ -23,7 +23,7 @@ pub(crate) enum Enqueued {
 /// How often a place within the limit is asked for before a waiter is told that there is none.
 const PLACE_TRIES: u32 = 1_000;
 
-thread_local! {
+facade::thread_local! {
     /// Who is to be woken after the one that this thread is waking.
     static WAKING: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }
@@ -164,7 +164,7 @@ impl<L: Layout> Engine<L> {
                 return Err(Refused::NoCell);
             } else {
                 tries += 1;
-                std::hint::spin_loop();
+                spin_loop();
             }
         }
         self.grant_and_watch(local, ask)

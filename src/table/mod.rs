@@ -72,13 +72,13 @@ mod loom_models;
 mod queue;
 mod renew;
 mod slab;
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests;
 
 pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
 pub(crate) use self::grant::{Ask, Beside, Granted, Refused};
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};
 pub(crate) use self::local::{Counters, LastStamp, Local, Moved};

@@ -146,6 +146,12 @@ impl<L: Layout> Table<L> {
         }
     }
 
+    /// Whether the key has a mark.
+    #[cfg(all(test, tenure_shuttle))]
+    pub(crate) fn has_mark(&self, local: &mut Local, key: Key, hash: u64) -> bool {
+        self.find_queue(local, key, hash).is_some()
+    }
+
     /// The key's mark, in a bucket that had not changed at the end of the walk.
     fn find_queue(&self, local: &mut Local, key: Key, hash: u64) -> Option<Mark<L>> {
         'again: loop {
