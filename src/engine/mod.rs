@@ -4,6 +4,8 @@
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
 mod grants;
+#[cfg(all(test, tenure_shuttle))]
+mod shuttle_models;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod stress;
 mod waiting;
