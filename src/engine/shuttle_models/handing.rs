@@ -1,25 +1,36 @@
 //! A lease that is given up, against those who come, wait and leave.
 
+use shuttle::sync::Barrier;
+
 use super::*;
 
 /// Nobody is left waiting while the key is free: who arrives while the lease is released either gets it
 /// or is seen by the releaser (I7).
 ///
-/// A lost waiter needs no third thread; one that only passes by must not help it.
+/// The two alone, with little besides: what has to come in between is a step or two long.
 #[test]
 fn shuttle_an_arrival_and_a_release_see_each_other() {
     check(|| {
         let world = World::new();
         let (held, above) = world.hold(LONG);
-        let waiter = world.spawn(|world| world.wait(2));
-        let first = world.visits.visit(held);
+        let start = Arc::new(Barrier::new(2));
+        let line = Arc::clone(&start);
+        let waiter = world.spawn(move |world| {
+            // A thread's first operation is a long one.
+            drop(world.locks.try_acquire(OTHER, 2, LONG));
+            line.wait();
+            world.wait(2)
+        });
+        start.wait();
+        let first = held.token();
+        assert_eq!(held.release(), Ok(()));
         assert!(first < join(waiter));
         drop(above);
         world.settle();
     });
 }
 
-/// The same with somebody who tries in passing, and never comes in between two who wait.
+/// Somebody who only tries in passing, and never comes in between two who wait.
 #[test]
 fn shuttle_a_passer_by_does_not_barge_in() {
     check(|| {
@@ -101,7 +112,7 @@ fn shuttle_a_lease_that_passes_on_keeps_its_place() {
         let first = world.spawn(|world| world.go_on(first));
         let other = world.spawn(|world| {
             // One lease in all: another key's is as good as this one's.
-            match world.locks.try_acquire(KEY + 1, 2, LONG) {
+            match world.locks.try_acquire(OTHER, 2, LONG) {
                 Ok(lease) => world.visits.work_beside(lease),
                 Err(AcquireError::CapacityExceeded { capacity: 1 }) => {}
                 Err(other) => panic!("{other:?}"),

@@ -54,6 +54,7 @@ fn shuttle_a_mark_is_taken_away_while_it_moves() {
             leavers.into_iter().for_each(join);
         } else {
             leavers.into_iter().for_each(join);
+            world.assert_unmarked();
             visit();
         }
         join(helper);
