@@ -4,10 +4,10 @@
 //! costs no wake-up. Whoever registers an earlier tick than the one it sleeps for wakes it.
 
 use std::io;
-use std::sync::Arc;
-use std::thread::{self, JoinHandle};
 
 use crate::engine::Engine;
+use crate::sync::Arc;
+use crate::sync::facade::thread::{self, JoinHandle};
 
 /// A running driver; ends and is joined when dropped.
 #[derive(Debug)]

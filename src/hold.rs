@@ -1,8 +1,7 @@
 //! How guards reach their engine.
 
-use std::sync::Arc;
-
 use crate::engine::Engine;
+use crate::sync::Arc;
 
 /// How a guard reaches its engine.
 #[derive(Clone)]

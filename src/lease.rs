@@ -4,7 +4,6 @@ mod many;
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::acquire::Upgrade;
@@ -14,6 +13,8 @@ use crate::hold::Hold;
 use crate::key::Key;
 use crate::lost::Lost;
 use crate::owner::OwnerId;
+use crate::sync::Ordering;
+use crate::sync::facade::AtomicU64;
 use crate::table::{Ended, Handle, Name, Unrenewed, Wanted};
 use crate::time::Timestamp;
 use crate::timeline::{BadTtl, Renewal};

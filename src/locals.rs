@@ -13,6 +13,7 @@ use std::fmt::Debug;
 use std::mem::ManuallyDrop;
 use std::sync::Weak;
 
+use crate::sync::facade;
 use crate::table::Local;
 
 /// What lends a thread its part and takes it back.
@@ -53,13 +54,26 @@ struct Others(RefCell<Vec<Box<Entry>>>);
 
 impl Drop for Others {
     fn drop(&mut self) {
-        drop(LAST.take().map(ManuallyDrop::into_inner));
+        drop(with_last(Cell::take).map(ManuallyDrop::into_inner));
     }
 }
 
-thread_local! {
-    static LAST: Cell<Option<ManuallyDrop<Box<Entry>>>> = const { Cell::new(None) };
+facade::thread_local! {
+    static LAST: Slot = const { Cell::new(None) };
     static OTHERS: Others = const { Others(RefCell::new(Vec::new())) };
+}
+
+type Slot = Cell<Option<ManuallyDrop<Box<Entry>>>>;
+
+/// Uses this thread's slot.
+#[inline(always)]
+fn with_last<R>(f: impl FnOnce(&Slot) -> R) -> R {
+    // Shuttle takes a thread's variables away in the order of their first use, also those without a
+    // destructor: the list must be the first.
+    #[cfg(tenure_shuttle)]
+    let _ = OTHERS.try_with(|_| ());
+    // By `with`, which is inlined in every crate; `take` and `set` are not.
+    LAST.with(f)
 }
 
 /// Takes what is in this thread's slot, for an operation that calls no code of the user's. (If it
@@ -68,7 +82,7 @@ thread_local! {
 /// `Ok` if that is the part of the engine of that number.
 #[inline(always)]
 pub(crate) fn take_last(id: u64) -> Result<Box<Entry>, Option<Box<Entry>>> {
-    match LAST.with(Cell::take).map(ManuallyDrop::into_inner) {
+    match with_last(Cell::take).map(ManuallyDrop::into_inner) {
         Some(entry) if entry.id == id => Ok(entry),
         other => Err(other),
     }
@@ -77,8 +91,7 @@ pub(crate) fn take_last(id: u64) -> Result<Box<Entry>, Option<Box<Entry>>> {
 /// Puts back what was in the slot.
 #[inline(always)]
 pub(crate) fn put_back(entry: Box<Entry>) {
-    // By `with`, which is inlined in every crate; `set` is not.
-    LAST.with(|last| last.set(Some(ManuallyDrop::new(entry))));
+    with_last(|last| last.set(Some(ManuallyDrop::new(entry))));
 }
 
 /// This thread's part of `home`.
@@ -105,7 +118,7 @@ pub(crate) fn put(entry: Box<Entry>) {
 
 /// Gives back this thread's part of an engine that is closing down, and the memory with it.
 pub(crate) fn forget<H: Home>(home: &H) {
-    let last = LAST.take().map(ManuallyDrop::into_inner);
+    let last = with_last(Cell::take).map(ManuallyDrop::into_inner);
     let others = OTHERS.try_with(|others| {
         let mut others = others.0.borrow_mut();
         others.extend(last);

@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
 use std::time::Instant;
+
+use crate::sync::facade::AtomicBool;
+use crate::sync::facade::thread::{self, Thread};
+use crate::sync::{Arc, Ordering};
 
 /// Blocks until the future is ready; `None` once the deadline has passed.
 pub(crate) fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {

@@ -21,11 +21,11 @@ use crate::error::AcquireError;
 use crate::key::Key;
 use crate::lost::Signal;
 use crate::session::SessionCore;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering};
+use crate::sync::{Arc, AtomicU64, AtomicUsize, MODELLED, Mutex, MutexGuard, Ordering};
 use crate::table::{Contents, Loss};
 use crate::wish::{Mode, Terms, Wish};
 
-const STRIPES: usize = 64;
+const STRIPES: usize = if MODELLED { 4 } else { 64 };
 
 /// What a waiter will find.
 #[derive(Debug)]

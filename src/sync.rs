@@ -1,9 +1,16 @@
-//! The atomics and locks of the concurrent core: `std` and libraries, or loom's models of them.
+//! The atomics and locks of the concurrent core: `std` and libraries, or loom's or shuttle's models of
+//! them.
 //!
-//! Only the parts whose interleavings are modelled go through here. Neither backend models time.
+//! Only the parts whose interleavings are modelled go through here: all that touches the table and the
+//! wheel; and the [`facade`], which shuttle's models of whole managers have and loom's have not. No
+//! backend models time.
 
-#[cfg(not(tenure_loom))]
+/// Whether this is a build for models, which make do with few of everything.
+pub(crate) const MODELLED: bool = cfg!(any(tenure_loom, tenure_shuttle));
+
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 mod backend {
+    pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -60,33 +67,40 @@ mod backend {
     }
 }
 
-#[cfg(tenure_loom)]
+#[cfg(any(tenure_loom, tenure_shuttle))]
 mod backend {
-    pub(crate) use loom::sync::atomic::{
+    pub(crate) use std::sync::Arc;
+    use std::sync::PoisonError;
+
+    #[cfg(tenure_loom)]
+    use loom as modelled;
+    #[cfg(tenure_shuttle)]
+    use shuttle as modelled;
+
+    pub(crate) use modelled::hint::spin_loop;
+    pub(crate) use modelled::sync::MutexGuard;
+    pub(crate) use modelled::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
     };
-    pub(crate) use std::sync::Arc;
 
     pub(crate) fn zeroed_words(count: usize) -> Option<Box<[AtomicU64]>> {
         Some((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
-    pub(crate) use loom::sync::MutexGuard;
-
-    /// Loom's mutex with `parking_lot`'s interface.
-    #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    /// The model's mutex with `parking_lot`'s interface.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(modelled::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
-            Self(loom::sync::Mutex::new(value))
+            Self(modelled::sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0.lock().expect("no model panics under a lock")
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
 
-        pub(crate) fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
         }
     }
@@ -127,6 +141,21 @@ mod backend {
     pub(crate) fn fence_after_rmw() {
         fence(Ordering::SeqCst);
     }
+}
+
+/// What guards, futures, the driver and the manual clock are made of. Loom's models have none of these.
+#[cfg(not(tenure_shuttle))]
+pub(crate) mod facade {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64};
+    pub(crate) use std::thread;
+    pub(crate) use std::thread_local;
+}
+
+#[cfg(tenure_shuttle)]
+pub(crate) mod facade {
+    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64};
+    pub(crate) use shuttle::thread;
+    pub(crate) use shuttle::thread_local;
 }
 
 pub(crate) use backend::*;

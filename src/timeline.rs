@@ -274,7 +274,7 @@ impl Timeline {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tenure_shuttle)))]
 mod tests {
     use super::*;
     use crate::ManualClock;

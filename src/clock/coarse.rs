@@ -276,7 +276,7 @@ impl fmt::Debug for CoarseClock {
     }
 }
 
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests {
     use std::sync::atomic::AtomicU64;
 

@@ -1,11 +1,11 @@
 //! A clock that is moved by hand.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::Clock;
 use crate::Timestamp;
+use crate::sync::facade::AtomicU64;
+use crate::sync::{Arc, Ordering};
 
 /// A clock that stands still until it is moved: for tests and for replicated state machines.
 ///
@@ -88,7 +88,7 @@ impl Clock for ManualClock {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(tenure_shuttle)))]
 mod tests {
     use std::thread;
 

@@ -103,7 +103,7 @@ impl TickWord {
         self.update(sleep).is_some()
     }
 
-    #[cfg(all(test, not(tenure_loom)))]
+    #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
     pub(super) fn is_asleep(&self) -> bool {
         self.0.load(Ordering::Relaxed) & ASLEEP != 0
     }
@@ -131,7 +131,7 @@ const fn pack(nanos: u64, flags: u64) -> u64 {
 
 /// One body, with loom and without: `hour` passes only while the ticker sleeps, and a reader that
 /// knows of it must not be told a time from before it.
-#[cfg(test)]
+#[cfg(all(test, not(tenure_shuttle)))]
 mod model {
     use super::*;
 
@@ -249,7 +249,7 @@ mod loom_tests {
     }
 }
 
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::AtomicBool;

@@ -7,7 +7,7 @@ use crate::error::AcquireError;
 use crate::key::Key;
 use crate::locals::{self, Entry};
 use crate::owner::OwnerId;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, spin_loop};
 use crate::table::{
     Ask, Beside, Contents, Granted, Handle, LastStamp, Layout, Local, Refused, Stamp,
 };
@@ -340,7 +340,7 @@ impl<L: Layout> Engine<L> {
                 return Err(Refused::NoCell);
             } else {
                 tries += 1;
-                std::hint::spin_loop();
+                spin_loop();
             }
         }
         Ok(())

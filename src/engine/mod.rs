@@ -11,13 +11,14 @@ mod holding;
 mod leases;
 mod observing;
 mod sessions;
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, tenure_shuttle))]
+mod shuttle_models;
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod stress;
 mod wake;
 
 use std::collections::HashMap;
 use std::sync::{OnceLock, Weak};
-use std::thread::Thread;
 
 use foldhash::fast::RandomState;
 
@@ -32,7 +33,8 @@ use crate::locals::{self, Entry, Home};
 use crate::metrics::Metrics;
 use crate::records::Records;
 use crate::session::SessionCore;
-use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, Mutex, Ordering};
+use crate::sync::facade::thread::Thread;
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, MODELLED, Mutex, Ordering};
 use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Table, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
@@ -145,7 +147,11 @@ impl<L: Layout> Engine<L> {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let hasher = crate::key::BucketHasher::new(&options.seed);
         let table = Table::new(options.buckets, hasher)?;
-        let shards = std::thread::available_parallelism().map_or(1, usize::from);
+        // A schedule of a model is one on every machine.
+        let shards = match std::thread::available_parallelism() {
+            Ok(processors) if !MODELLED => processors.get(),
+            _ => 1,
+        };
         let start = options.time.start();
         let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let long = options.max_leases.is_some() || options.introspection;

@@ -5,7 +5,9 @@ use std::mem;
 use std::panic::{self, AssertUnwindSafe};
 use std::task::Waker;
 
-thread_local! {
+use crate::sync::facade;
+
+facade::thread_local! {
     /// Who is to be woken after the one that this thread is waking.
     static WAKING: RefCell<Option<Vec<Waker>>> = const { RefCell::new(None) };
 }

@@ -12,13 +12,10 @@ use super::Table;
 use super::cell::DEAD;
 use super::layout::Layout;
 use super::local::{BATCH, Local};
-use crate::sync::Ordering;
+use crate::sync::{MODELLED, Ordering};
 
 /// Fresh cells taken from the slab at once.
-#[cfg(not(tenure_loom))]
-const FRESH: u32 = 16;
-#[cfg(tenure_loom)]
-const FRESH: u32 = 4;
+const FRESH: u32 = if MODELLED { 4 } else { 16 };
 
 impl<L: Layout> Table<L> {
     /// A free cell for this thread alone, from the table's store; `None` if none can be had.

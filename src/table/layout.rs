@@ -50,11 +50,11 @@ impl Layout for Wide {
 }
 
 /// Wraps soon: versions after 240 grants, eras after 512 ticks.
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Narrow;
 
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 impl Layout for Narrow {
     const VERSION_BITS: u32 = 8;
     const CELL_BITS: u32 = 16;

@@ -151,6 +151,12 @@ impl<L: Layout> Table<L> {
         }
     }
 
+    /// Whether the key has a mark.
+    #[cfg(all(test, tenure_shuttle))]
+    pub(crate) fn has_mark(&self, local: &mut Local, key: Key, hash: u64) -> bool {
+        self.find_mark(local, key, hash).is_some()
+    }
+
     /// Called after a lease of the key has ended: if the key has a record, that has to hear of it.
     pub(super) fn note_end(&self, local: &mut Local, note: Note) {
         if local.observed || self.find_mark(local, note.key, note.hash).is_some() {

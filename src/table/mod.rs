@@ -74,7 +74,7 @@ mod loom_models;
 mod mark;
 mod renew;
 mod slab;
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests;
 mod timer;
 
@@ -82,7 +82,7 @@ pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
 pub(crate) use self::fetch::CHUNK;
 pub(crate) use self::grant::{Ask, Beside, Granted, Refused};
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};
 pub use self::local::Loss;

@@ -83,7 +83,7 @@ impl<L: Layout> Table<L> {
     }
 
     /// The two together.
-    #[cfg(test)]
+    #[cfg(all(test, not(tenure_shuttle)))]
     pub(crate) fn renew(
         &self,
         local: &mut Local,

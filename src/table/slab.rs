@@ -12,16 +12,13 @@ use std::sync::OnceLock;
 
 use super::cell::{CELL_WORDS, Cell};
 use super::layout::Layout;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, zeroed_words};
+use crate::sync::{AtomicU32, AtomicU64, MODELLED, Ordering, zeroed_words};
 
 const CACHE_LINE: usize = 64;
 const MAX_CHUNKS: usize = 32;
 
 /// Cells in the first chunk, a power of two.
-#[cfg(not(tenure_loom))]
-const FIRST: usize = 1 << 10;
-#[cfg(tenure_loom)]
-const FIRST: usize = 8;
+const FIRST: usize = if MODELLED { 8 } else { 1 << 10 };
 
 /// One cell of the first chunk.
 #[derive(Debug)]

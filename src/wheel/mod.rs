@@ -75,13 +75,13 @@ mod shard;
 mod turn;
 mod word;
 
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod level_tests;
 #[cfg(all(test, tenure_loom))]
 mod models;
-#[cfg(any(fuzzing, all(test, not(tenure_loom))))]
+#[cfg(any(fuzzing, all(test, not(any(tenure_loom, tenure_shuttle)))))]
 mod oracle;
-#[cfg(all(test, not(tenure_loom)))]
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests;
 
 use crossbeam_utils::CachePadded;

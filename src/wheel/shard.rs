@@ -4,15 +4,15 @@ use std::array;
 
 use super::Cells;
 use super::word::Word;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, MODELLED, Ordering, fence};
 
 /// A range of one level is `2^LEVEL_BITS` ranges of the level below. Models make do with few.
-const LEVEL_BITS: u32 = if cfg!(tenure_loom) { 1 } else { 7 };
-pub(super) const LEVELS: usize = if cfg!(tenure_loom) { 2 } else { 3 };
+const LEVEL_BITS: u32 = if MODELLED { 1 } else { 7 };
+pub(super) const LEVELS: usize = if MODELLED { 2 } else { 3 };
 /// The ticks of the range of the last level.
 const LAST_SHIFT: u32 = LEVEL_BITS * (LEVELS as u32 - 1);
 /// The last level has `2^LAST_BITS` slots.
-const LAST_BITS: u32 = if cfg!(tenure_loom) { 2 } else { 7 };
+const LAST_BITS: u32 = if MODELLED { 2 } else { 7 };
 /// Each level before has twice as many as the ranges of it that make one of the next level: so the
 /// cells of the *next* range of that level have a slot here already.
 const SLOTS: usize = 2 << LEVEL_BITS;

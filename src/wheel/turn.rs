@@ -8,13 +8,13 @@ use super::shard::{
 };
 use super::word::Word;
 use super::{Cells, Wheel};
-use crate::sync::{Ordering, fence};
+use crate::sync::{MODELLED, Ordering, fence};
 
 /// How many cells a wheel moves from each level to the one below in a tick, if it has the time: some
 /// 50 microseconds of work. At that rate 8 million cells move in a range of the last level. (Less in
 /// tests, which then see it with few cells.)
 pub(super) const PORTION: u64 = match () {
-    () if cfg!(tenure_loom) => 1,
+    () if MODELLED => 1,
     () if cfg!(any(test, fuzzing)) => 4,
     () => 512,
 };
@@ -66,7 +66,7 @@ impl Heap {
 }
 
 impl Kept {
-    #[cfg(all(test, not(tenure_loom)))]
+    #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
     pub(super) fn early_entries(&self) -> usize {
         self.heap.entries.len()
     }
