@@ -24,10 +24,11 @@ use crate::wish::{Terms, Wish};
 ///
 /// | word | the session | becomes |
 /// |---|---|---|
-/// | `deadline << 1` | lives up to that tick | a later deadline, or over |
-/// | `deadline << 1 \| 1` | is over | nothing else, ever |
+/// | `deadline << 2` | lives up to that tick | a later deadline, or over |
+/// | `deadline << 2 \| OVER` | has expired | nothing else, ever |
+/// | `deadline << 2 \| OVER \| CLOSED` | was closed | nothing else, ever |
 ///
-/// Whoever acts on a deadline that has passed first sets the last bit, by a CAS on the word with that
+/// Whoever acts on a deadline that has passed first sets `OVER`, by a CAS on the word with that
 /// deadline: so a keep-alive that comes later fails, and one that came before makes the CAS fail.
 #[derive(Debug)]
 pub(crate) struct SessionCore {
@@ -73,13 +74,17 @@ impl Book {
     }
 }
 
+const OVER: u64 = 1;
+const CLOSED: u64 = 2;
+const FLAGS: u32 = 2;
+
 impl SessionCore {
     pub(crate) fn new(id: u64, owner: u64, ttl: Duration, deadline: u64) -> Self {
         Self {
             id,
             owner,
             ttl,
-            word: AtomicU64::new(deadline << 1),
+            word: AtomicU64::new(deadline << FLAGS),
             book: Mutex::new(Book::default()),
             signal: Signal::new(),
         }
@@ -88,64 +93,71 @@ impl SessionCore {
     /// The deadline in ticks; 0 if it is over.
     pub(crate) fn until(&self) -> u64 {
         let word = self.word.load(Ordering::Acquire);
-        if word & 1 == 1 { 0 } else { word >> 1 }
+        if word & OVER == 0 { word >> FLAGS } else { 0 }
     }
 
     /// The last deadline that it had, over or not.
     pub(crate) fn deadline(&self) -> u64 {
-        self.word.load(Ordering::Acquire) >> 1
+        self.word.load(Ordering::Acquire) >> FLAGS
     }
 
     /// Whether it is over at that tick; if so, it is over for good.
     pub(crate) fn is_over(&self, now: u64) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
-            if word & 1 == 1 {
+            if word & OVER != 0 {
                 return true;
             }
-            if word >> 1 > now {
+            if word >> FLAGS > now {
                 return false;
             }
-            match self.change(word, word | 1) {
+            match self.change(word, word | OVER) {
                 Ok(_) => return true,
                 Err(other) => word = other,
             }
         }
     }
 
-    /// Makes it last until that deadline at the least; false if it is over.
+    /// Makes it last until that deadline at the least, and says which it has; `None` if it is over.
     pub(crate) fn keep_alive(&self, now: u64, deadline: u64) -> Option<u64> {
-        loop {
-            let word = self.word.load(Ordering::Acquire);
-            if self.is_over(now) {
-                return None;
-            }
-            let old = word >> 1;
-            if old >= deadline && word & 1 == 0 {
-                return Some(old);
-            }
-            if word & 1 == 0 && self.change(word, deadline << 1).is_ok() {
-                return Some(deadline);
-            }
-        }
+        self.move_deadline(now, |old| old.max(deadline))
     }
 
     /// Makes it end at that deadline, earlier or later; false if it is over.
     pub(crate) fn set_deadline(&self, now: u64, deadline: u64) -> bool {
-        loop {
-            let word = self.word.load(Ordering::Acquire);
-            if self.is_over(now) {
-                return false;
-            }
-            if word & 1 == 0 && self.change(word, deadline << 1).is_ok() {
-                return true;
-            }
-        }
+        self.move_deadline(now, |_| deadline).is_some()
     }
 
-    /// Ends it; false if it was over before.
-    pub(crate) fn end(&self) -> bool {
-        self.word.fetch_or(1, Ordering::SeqCst) & 1 == 0
+    /// One CAS, if nobody else moves it; or none, if it stays.
+    fn move_deadline(&self, now: u64, to: impl Fn(u64) -> u64) -> Option<u64> {
+        while !self.is_over(now) {
+            let word = self.word.load(Ordering::Acquire);
+            if word & OVER != 0 {
+                break;
+            }
+            let deadline = to(word >> FLAGS);
+            if deadline == word >> FLAGS || self.change(word, deadline << FLAGS).is_ok() {
+                return Some(deadline);
+            }
+        }
+        None
+    }
+
+    /// Ends it before its time; false if it was over before.
+    pub(crate) fn close(&self) -> bool {
+        let mut word = self.word.load(Ordering::Acquire);
+        while word & OVER == 0 {
+            match self.change(word, word | OVER | CLOSED) {
+                Ok(_) => return true,
+                Err(other) => word = other,
+            }
+        }
+        false
+    }
+
+    /// Whether it was closed, and has not expired.
+    pub(crate) fn was_closed(&self) -> bool {
+        self.word.load(Ordering::Acquire) & CLOSED != 0
     }
 
     fn change(&self, from: u64, to: u64) -> Result<u64, u64> {
@@ -431,13 +443,13 @@ mod loom_models {
             let core = Arc::new(SessionCore::new(1, 1, Duration::from_millis(10), 10));
             let closer = {
                 let core = Arc::clone(&core);
-                thread::spawn(move || core.end())
+                thread::spawn(move || core.close())
             };
             let other = {
                 let core = Arc::clone(&core);
                 thread::spawn(move || core.keep_alive(9, 19))
             };
-            let again = core.end();
+            let again = core.close();
             let closed = closer.join().expect("no panic");
             let _ = other.join().expect("no panic");
             assert!(closed != again, "both or neither ended it");

@@ -26,7 +26,7 @@ impl<L: Layout> Engine<L> {
             self.keep(local, key, holder, now);
         }
         for (token, loss) in over {
-            self.end_holder(local, record, key, token, loss, false);
+            self.end_holder(local, record, key, token, loss);
         }
         if record.quarantine.is_some_and(|until| until <= local.now) {
             record.quarantine = None;
@@ -63,12 +63,13 @@ impl<L: Layout> Engine<L> {
         key: Key,
         token: u64,
         loss: Loss,
-        clean: bool,
     ) {
         let Some(holder) = record.holders.remove(&token) else {
             return;
         };
         local.counters.add_lease(-1);
+        let closed = holder.session.as_ref().is_some_and(|it| it.was_closed());
+        let clean = loss == Loss::Released || loss == Loss::SessionOver && closed;
         // Of a revoked one, that is no matter.
         let over_since = holder.deadline().min(local.now);
         match loss {
@@ -163,7 +164,7 @@ impl<L: Layout> Engine<L> {
                 holder.entries -= 1;
                 return;
             }
-            engine.end_holder(local, record, name.key, name.token, Loss::Released, true);
+            engine.end_holder(local, record, name.key, name.token, Loss::Released);
         });
         released.ok_or_else(|| self.table.over(local, name))
     }
@@ -219,7 +220,7 @@ impl<L: Layout> Engine<L> {
             .collect();
         for lease in &seen {
             let token = lease.contents.token;
-            self.end_holder(local, record, key, token, Loss::Revoked, false);
+            self.end_holder(local, record, key, token, Loss::Revoked);
         }
         self.serve(local, &mut stripe, key, hash);
         seen

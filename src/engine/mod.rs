@@ -334,7 +334,7 @@ impl<L: Layout> Engine<L> {
         let mut wakes = self.records.close();
         wakes.extend(self.observers.close());
         for (_, session) in self.sessions.lock().drain() {
-            session.end();
+            session.close();
             wakes.extend(session.signal.set(Loss::Closed));
         }
         locals::forget(self);

@@ -49,9 +49,9 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn close_session(&self, core: &Arc<SessionCore>) -> bool {
         let now = self.time.now();
         self.with(now, |local| {
-            let ended = !core.is_over(local.now) && core.end();
-            self.wind_up(local, core, ended);
-            ended
+            let closed = !core.is_over(local.now) && core.close();
+            self.wind_up(local, core);
+            closed
         })
     }
 
@@ -61,7 +61,7 @@ impl<L: Layout> Engine<L> {
             return;
         };
         if core.is_over(local.now) {
-            self.wind_up(local, &core, false);
+            self.wind_up(local, &core);
             return;
         }
         self.set_session_timer(&core);
@@ -78,7 +78,7 @@ impl<L: Layout> Engine<L> {
     }
 
     /// Frees what a session has held, and refuses those who wait in it. The session is over.
-    fn wind_up(&self, local: &mut Local, core: &Arc<SessionCore>, clean: bool) {
+    fn wind_up(&self, local: &mut Local, core: &Arc<SessionCore>) {
         let (held, waiters) = {
             let mut book = core.book.lock();
             if book.closed {
@@ -107,8 +107,7 @@ impl<L: Layout> Engine<L> {
         for ((key, token), hash) in held {
             let mut stripe = self.records.lock(hash);
             if let Some(record) = stripe.get(key) {
-                let loss = Loss::SessionOver;
-                self.end_holder(local, record, key, token, loss, clean);
+                self.end_holder(local, record, key, token, Loss::SessionOver);
                 self.serve(local, &mut stripe, key, hash);
             }
         }
