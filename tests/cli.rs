@@ -124,7 +124,7 @@ fn a_short_stress_run_violates_nothing_and_reports_every_figure() {
 }
 
 /// Runs a mode for a second, and checks what is checked in all of them.
-fn short_run(mode: &str, more: &[&str]) -> Value {
+fn short_run(mode: &str, options: &[&str]) -> Value {
     let arguments = [
         "--mode",
         mode,
@@ -135,7 +135,7 @@ fn short_run(mode: &str, more: &[&str]) -> Value {
         "--seconds",
         "1",
     ];
-    let report = stress(&[&arguments, more].concat(), 0);
+    let report = stress(&[&arguments, options].concat(), 0);
     assert_zero(&report, &VIOLATIONS);
     assert_zero(&report, &["lost_writes"]);
     assert_eq!(report["mode"], mode);

@@ -43,6 +43,7 @@ impl Queue {
     }
 
     /// A ticket was granted; false if that was out of order.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used once")]
     pub(super) fn granted(&self, ticket: Ticket, token: u64) -> bool {
         let Ticket(ticket) = ticket;
         let mut line = self.0.lock();
@@ -58,6 +59,7 @@ impl Queue {
     }
 
     /// A ticket was given up.
+    #[expect(clippy::needless_pass_by_value, reason = "a ticket is used once")]
     pub(super) fn gone(&self, ticket: Ticket) {
         self.0.lock().settled(ticket.0);
     }

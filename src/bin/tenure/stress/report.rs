@@ -38,6 +38,10 @@ pub(super) struct Measured {
 }
 
 /// Everything that `--json` prints.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options and verdicts, as whoever reads the JSON looks for them"
+)]
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     mode: Option<Scenario>,

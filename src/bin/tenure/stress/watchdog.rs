@@ -1,5 +1,8 @@
 //! Who waits, and the thread that watches them: it cancels in storms, and finds those that were forgotten.
 //!
+//! Now and then it has everybody hold still until all who wait have been served: a *lull*, in which
+//! nothing but the hand-over of a key can help those behind it. The end of a run is one as well.
+//!
 //! It must not help the manager along: asking about a single key makes the manager look after that key.
 //! So it looks with [`iter`](tenure::LockManager::iter), which only reads.
 //!
@@ -42,6 +45,8 @@ const SAMPLE_EVERY: u32 = 10;
 const STALLED: Duration = Duration::from_millis(200);
 /// One tick in so many is a storm: half of those that may be cancelled are, at once.
 const STORM_EVERY: u32 = 64;
+/// Between two lulls.
+const LULL_AFTER: Duration = Duration::from_millis(300);
 /// Owners that have given everything up are looked for until so many have come after them.
 const REMEMBERED: usize = 1 << 16;
 
@@ -125,6 +130,8 @@ pub(super) struct Watchdog<'w> {
     rng: SmallRng,
     gone: HashSet<OwnerId>,
     sampled: Instant,
+    /// When the last lull ended.
+    lulled: Instant,
     /// When the run was told to stop.
     stopped: Option<Instant>,
     tally: Tally,
@@ -137,6 +144,7 @@ impl<'w> Watchdog<'w> {
             rng: SmallRng::seed_from_u64(!seed),
             gone: HashSet::new(),
             sampled: Instant::now(),
+            lulled: Instant::now(),
             stopped: None,
             tally: Tally::new(),
         }
@@ -158,7 +166,10 @@ impl<'w> Watchdog<'w> {
             if self.world.is_stopping() {
                 self.stopped.get_or_insert_with(Instant::now);
             }
-            self.cancel();
+            self.lull();
+            if !self.world.is_quiet() {
+                self.cancel();
+            }
             if tick % SAMPLE_EVERY == 0 {
                 self.sample();
             }
@@ -166,9 +177,19 @@ impl<'w> Watchdog<'w> {
         (self.tally, timer_lag)
     }
 
-    /// Cancels those whose time has come; none while the run is ending, so that all must be served.
+    /// Begins a lull if it is time, and ends it when nobody waits any more.
+    fn lull(&mut self) {
+        if !self.world.is_quiet() {
+            self.world.set_lull(self.lulled.elapsed() > LULL_AFTER);
+        } else if self.world.desk.entries.lock().by_number.is_empty() {
+            self.world.set_lull(false);
+            self.lulled = Instant::now();
+        }
+    }
+
+    /// Cancels those whose time has come.
     fn cancel(&mut self) {
-        let storm = self.stopped.is_none() && self.rng.random_ratio(1, STORM_EVERY);
+        let storm = self.rng.random_ratio(1, STORM_EVERY);
         let now = Instant::now();
         let mut bells = vec![];
         for entry in self.world.desk.entries.lock().by_number.values() {

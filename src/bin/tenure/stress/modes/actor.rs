@@ -12,6 +12,7 @@ use rand::{Rng, SeedableRng};
 use tenure::{Acquire, AcquireError, Lease, OwnerId};
 
 use super::{Part, World, mingled, multi, sessions, single};
+use crate::stress::args::TICK;
 use crate::stress::occupancy::{Company, Stay};
 use crate::stress::tally::{Tally, Violation};
 use crate::stress::tasks::Host;
@@ -99,6 +100,9 @@ impl<'w> Actor<'w> {
             }
             self.world.progress.publish(self.index, &self.tally);
             self.sleep_up_to(rest).await;
+            while self.world.is_quiet() && !self.world.is_stopping() {
+                self.host.sleep(TICK).await;
+            }
         }
         self.tally
     }
@@ -275,9 +279,9 @@ impl<'w> Actor<'w> {
         result
     }
 
-    /// How long it waits before it gives up; `None` for as long as it takes, as all do in the end.
+    /// How long it waits before it gives up; `None` for as long as it takes, as all do in a lull.
     fn patience(&mut self) -> Option<Duration> {
-        if self.world.is_stopping() {
+        if self.world.is_quiet() {
             return None;
         }
         match self.rng.random_range(0..16) {

@@ -52,6 +52,7 @@ pub(super) struct World {
     pub(super) desk: Desk,
     progress: Progress,
     owners: AtomicU64,
+    lull: AtomicBool,
     stopping: AtomicBool,
     pause: Duration,
 }
@@ -95,6 +96,7 @@ impl World {
             desk: Desk::default(),
             progress: Progress::new(args.waiting_workers()),
             owners: AtomicU64::new(0),
+            lull: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             pause: args.pause(),
         }
@@ -106,9 +108,21 @@ impl World {
         at.map_or(0, |&at| self.stage.checked[at as usize].before().highest)
     }
 
-    /// Whether the run is over: nobody gives up any more, and nobody asks anew.
+    /// Whether the run is over.
     pub(super) fn is_stopping(&self) -> bool {
         self.stopping.load(SeqCst)
+    }
+
+    /// Begins a lull, or ends it.
+    pub(super) fn set_lull(&self, lull: bool) {
+        self.lull.store(lull, SeqCst);
+    }
+
+    /// Whether nobody gives up, and nobody asks anew, until all who wait have been served.
+    ///
+    /// Whoever comes to a key has the manager look after it, and so helps those who were forgotten.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.lull.load(SeqCst) || self.is_stopping()
     }
 
     /// An owner that nobody else is.
@@ -218,9 +232,9 @@ fn perform(
         let endings = workers.join();
         done.store(true, Relaxed);
         let watched = watchdog.join();
-        let (seen, timer_lag) = watched.unwrap_or_else(|_| (run::panicked(), Duration::ZERO));
-        tally.merge(seen);
-        measured.timer_lag = measured.timer_lag.max(timer_lag);
+        let (sightings, late) = watched.unwrap_or_else(|_| (run::panicked(), Duration::ZERO));
+        tally.merge(sightings);
+        measured.timer_lag = measured.timer_lag.max(late);
         endings
     });
     bar.finish_and_clear();
