@@ -82,14 +82,22 @@ pub(super) struct Together<'w, G> {
 impl<'w, G: Guard> Together<'w, G> {
     /// A set whose time began after `asked` on the manager's clock.
     pub(super) fn new(world: &'w World, guard: G, asked: Timestamp, tally: &mut Tally) -> Self {
+        let begun = world.stage.manager.now();
         let deadline = guard.deadline();
-        let set = Self {
+        let mut set = Self {
             world,
             guard,
             deadline,
             members: vec![],
         };
-        set.long_enough(asked, tally);
+        if deadline == Timestamp::ZERO {
+            // This thread was stopped for so long that the set is over, and has no deadline any more.
+            // It had one that was not before this.
+            set.deadline = asked.saturating_add(world.stage.ttl);
+            set.in_time(begun, false, tally);
+        } else {
+            set.long_enough(asked, tally);
+        }
         set
     }
 
