@@ -185,7 +185,9 @@ impl Clock for Interrupted {
             Some(_) => {
                 let due = at.take();
                 drop(at);
-                due.into_iter().for_each(|(_, happen)| happen());
+                if let Some((_, happen)) = due {
+                    happen();
+                }
             }
             None => {}
         }
