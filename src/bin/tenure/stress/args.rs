@@ -23,9 +23,9 @@ pub(super) const CHECKED_KEYS: u32 = 1 << 16;
 /// are released, acquired again, renewed and contended at random. Memory per lease is reported.
 ///
 /// With --mode, workers wait for their keys, in one of the ways in which a key can be held, and many
-/// of them give up on the way: at a random moment, or by the hundred at once. Checked besides: who
-/// may hold a key beside whom; that keys are granted in the order of arrival; that nobody is
-/// forgotten, or woken twice; and that whoever gave up holds nothing.
+/// of them give up on the way: at a random moment, or half of them at once. Checked besides: who may
+/// hold a key beside whom; that keys are granted in the order of arrival; that nobody is forgotten,
+/// or woken twice; and that whoever gave up holds nothing.
 ///
 /// Exit code 0 if nothing was violated, 1 if anything was, 2 for bad arguments.
 #[derive(Debug, clap::Args)]

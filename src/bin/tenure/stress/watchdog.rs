@@ -13,10 +13,10 @@
 //! - it was pending though a sample had seen a lease of the owner whom only this wait has: it was granted
 //!   its lease, and never told.
 //!
-//! Any stretch in which this thread itself was late, the watchdog's clock being the only one to judge the
-//! manager's threads by, starts anew. A wait that nothing ends for [`STUCK`], whoever holds what, is
-//! forgotten as well: holders here keep their keys for a few TTLs at most, and the queue is in order, so
-//! this is how a deadlock shows. So is one that is left when the run has ended for as long.
+//! Only this thread's clock judges the manager's threads, so whenever it was late itself, all of that
+//! starts anew. A wait that nothing ends for [`World::stuck`], whoever holds what, is forgotten as well:
+//! holders keep their keys for a few TTLs at most, and the queue is in order, so this is how a deadlock
+//! shows. So is one that is left when the run has been over for as long.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -36,9 +36,7 @@ use super::tally::{Tally, Violation};
 use super::waiting::{Bell, Order, Wakes};
 
 /// Beside 20 ticks, time for a machine that others use: leases here last for less.
-pub(super) const FORGOTTEN: Duration = Duration::from_millis(20 + 2_000);
-/// No wait of the test lasts so long.
-pub(super) const STUCK: Duration = Duration::from_secs(15);
+const FORGOTTEN: Duration = Duration::from_millis(20 + 2_000);
 /// Ticks between two samples.
 const SAMPLE_EVERY: u32 = 10;
 /// Samples so far apart say nothing about the time in between.
@@ -226,9 +224,10 @@ impl<'w> Watchdog<'w> {
         }
         let stalled = begun.duration_since(self.sampled) > STALLED;
         self.sampled = begun;
+        let stuck = self.world.stuck();
         let draining = self
             .stopped
-            .is_some_and(|stopped| stopped.elapsed() > STUCK);
+            .is_some_and(|stopped| stopped.elapsed() > stuck);
         let mut rescued = vec![];
         for entry in self.world.desk.entries.lock().by_number.values_mut() {
             if entry.since > begun {
@@ -253,7 +252,7 @@ impl<'w> Watchdog<'w> {
                 "nobody holds its key"
             } else if entry.granted.is_some_and(long) {
                 "it was granted its lease"
-            } else if begun.duration_since(entry.since) > STUCK || draining {
+            } else if begun.duration_since(entry.since) > stuck || draining {
                 "whoever was before it must have gone"
             } else {
                 continue;

@@ -17,7 +17,7 @@ use crate::stress::occupancy::{Company, Stay};
 use crate::stress::tally::{Tally, Violation};
 use crate::stress::tasks::Host;
 use crate::stress::waiting::{Wait, Waitable};
-use crate::stress::watchdog::{STUCK, Waiter};
+use crate::stress::watchdog::Waiter;
 
 /// All workers together rest so long, on average, between two visits to the manager: what leaves the
 /// manager's own thread its share of the cores.
@@ -26,6 +26,8 @@ const REST: Duration = Duration::from_micros(100);
 const REVOKE_EVERY: u32 = 48;
 /// Half of the visits go to so small a part of the keys, so that there are queues however many there are.
 const HOT_PART: u32 = 8;
+/// Who pauses looks up so often whether the run is over.
+const PAUSE_AT_ONCE: Duration = Duration::from_millis(50);
 /// A wait that is to be given up at once is given up after so many turns of a loop at most.
 const MAX_SPINS: u32 = 20_000;
 
@@ -129,10 +131,19 @@ impl<'w> Actor<'w> {
         self.host.sleep(time).await;
     }
 
-    /// Pauses with something in hand, for longer than its TTL as often as not.
+    /// Pauses with something in hand, for longer than its TTL as often as not; the end of the run cuts
+    /// it short.
     pub(super) async fn pause(&mut self) {
         self.tally.pauses += 1;
-        self.sleep_up_to(self.world.pause).await;
+        let time = self.rng.random_range(Duration::ZERO..=self.world.pause);
+        let due = Instant::now() + time;
+        while !self.world.is_stopping() {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.host.sleep(left.min(PAUSE_AT_ONCE)).await;
+        }
     }
 
     /// Ends an interval, and counts what it proves.
@@ -261,7 +272,7 @@ impl<'w> Actor<'w> {
             // From here on another waker is woken, the library's own.
             let result = wait
                 .into_future()
-                .wait_at_most(patience.unwrap_or(2 * STUCK));
+                .wait_at_most(patience.unwrap_or(2 * world.stuck()));
             if patience.is_none() && matches!(result, Err(AcquireError::TimedOut)) {
                 self.tally.violate(Violation::LostWakeup, || {
                     format!("blocked without an end: key {:?}", ask.key)

@@ -43,6 +43,11 @@ use super::watchdog::{Desk, Watchdog};
 /// The longest that a key here is kept from everybody after a lease has ended.
 const MAX_DELAY: Duration = Duration::from_millis(5);
 
+/// Beside the TTLs, time for a machine that others use.
+const STUCK: Duration = Duration::from_secs(10);
+/// The most TTLs for which a worker is in the way of another: four keys, prolonged three times.
+const LONGEST: u32 = 16;
+
 /// Everything that the workers share.
 #[derive(Debug)]
 pub(super) struct World {
@@ -123,6 +128,12 @@ impl World {
     /// Whoever comes to a key has the manager look after it, and so helps those who were forgotten.
     pub(super) fn is_quiet(&self) -> bool {
         self.lull.load(SeqCst) || self.is_stopping()
+    }
+
+    /// No wait lasts so long: even if everybody else comes first on each of several keys, and prolongs
+    /// its leases as often as anybody does.
+    pub(super) fn stuck(&self) -> Duration {
+        STUCK + self.stage.ttl * self.progress.workers() * LONGEST
     }
 
     /// An owner that nobody else is.
