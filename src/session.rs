@@ -234,10 +234,10 @@ impl<'m> Session<'m> {
         self.core.ttl
     }
 
-    /// When it ends if it is not kept alive, on the manager's clock.
+    /// When it ends if it is not kept alive, or was to end, on the manager's clock.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
-        self.hold.engine().time.start_of(self.core.until())
+        self.hold.engine().time.start_of(self.core.deadline())
     }
 
     /// Whether it is in force.

@@ -47,11 +47,15 @@ fn assert_zero(report: &Value, fields: &[&str]) {
     }
 }
 
-const VIOLATIONS: [&str; 7] = [
+const VIOLATIONS: [&str; 11] = [
     "exclusion_violations",
     "token_regressions",
     "early_expiries",
     "resurrections",
+    "fifo_inversions",
+    "lost_wakeups",
+    "extra_wakes",
+    "ghosts",
     "unexpected_errors",
     "unaccounted_leases",
     "leaked_leases",
@@ -119,6 +123,84 @@ fn a_short_stress_run_violates_nothing_and_reports_every_figure() {
     assert_eq!(report["passed"], true);
 }
 
+/// Runs a mode for a second, and checks what is checked in all of them.
+fn short_run(mode: &str, options: &[&str]) -> Value {
+    let arguments = [
+        "--mode",
+        mode,
+        "--threads",
+        "2",
+        "--keys",
+        "12",
+        "--seconds",
+        "1",
+    ];
+    let report = stress(&[&arguments, options].concat(), 0);
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["lost_writes"]);
+    assert_eq!(report["mode"], mode);
+    assert_eq!(report["passed"], true);
+    for field in [
+        "grants",
+        "cancelled",
+        "waited_grants",
+        "pauses",
+        "crashes",
+        "revocations",
+    ] {
+        assert!(number(&report, field) > 0.0, "{field} in {report}");
+    }
+    let wakes = number(&report, "wakes_per_grant");
+    assert!(wakes > 0.0 && wakes <= 1.0, "{report}");
+    report
+}
+
+#[test]
+fn workers_that_wait_for_exclusive_leases_see_nothing_wrong() {
+    let report = short_run("exclusive", &[]);
+    assert_eq!(report["async"], false);
+    assert!(number(&report, "sections") > 0.0, "{report}");
+    assert_zero(&report, &["accompanied_leases"]);
+}
+
+#[test]
+fn leases_of_the_modes_that_allow_it_are_seen_beside_each_other() {
+    for mode in ["shared", "semaphore"] {
+        let report = short_run(mode, &[]);
+        assert!(number(&report, "accompanied_leases") > 0.0, "{report}");
+    }
+}
+
+#[test]
+fn sets_of_leases_see_nothing_wrong() {
+    for mode in ["sessions", "multi"] {
+        let report = short_run(mode, &[]);
+        assert_zero(&report, &["accompanied_leases"]);
+    }
+}
+
+#[test]
+fn all_modes_at_once_see_nothing_wrong() {
+    let report = short_run("mixed", &[]);
+    assert!(number(&report, "accompanied_leases") > 0.0, "{report}");
+    assert!(number(&report, "accepted_writes") > 0.0, "{report}");
+}
+
+#[test]
+fn tasks_of_two_runtimes_share_one_manager() {
+    for mode in ["exclusive", "mixed"] {
+        let report = short_run(mode, &["--async"]);
+        assert_eq!(report["async"], true);
+    }
+}
+
+#[test]
+fn without_a_mode_nobody_waits() {
+    let report = stress(&["--seconds", "1"], 0);
+    assert!(report["mode"].is_null(), "{report}");
+    assert_zero(&report, &["waited_grants", "cancelled", "wakes_per_grant"]);
+}
+
 #[test]
 fn without_fencing_writes_are_lost_and_nothing_else_is_wrong() {
     let report = stress(
@@ -171,7 +253,7 @@ fn the_table_is_for_people_and_ends_with_a_verdict() {
 
 #[test]
 fn bad_arguments_exit_with_2_and_say_which_one() {
-    for (arguments, named) in [
+    let cases: [(&[&str], &str); 12] = [
         (&["--threads", "0"], "--threads"),
         (&["--keys", "0"], "--keys"),
         (&["--seconds", "0"], "--seconds"),
@@ -179,12 +261,34 @@ fn bad_arguments_exit_with_2_and_say_which_one() {
         (&["--ttl", "soon"], "--ttl"),
         (&["--pause", "an hour"], "--pause"),
         (&["--seed", "x"], "--seed"),
-    ] {
-        let output = tenure(&[&["stress"], &arguments[..]].concat());
+        (&["--mode", "friendly"], "--mode"),
+        (&["--async"], "--mode"),
+        (&["--mode", "shared", "--unfenced"], "--unfenced"),
+        (&["--mode", "shared", "--keys", "100000"], "--keys"),
+        (&["--mode", "mixed", "--keys", "5"], "--keys"),
+    ];
+    for (arguments, named) in cases {
+        let output = tenure(&[&["stress"], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty(), "{arguments:?}");
         let stderr = text(&output.stderr);
         assert!(stderr.contains(named), "{arguments:?}: {stderr}");
     }
     assert_eq!(tenure(&["banana"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_bad_mode_is_told_which_ones_there_are() {
+    let output = tenure(&["stress", "--mode", "friendly"]);
+    let stderr = text(&output.stderr);
+    for mode in [
+        "exclusive",
+        "shared",
+        "semaphore",
+        "sessions",
+        "multi",
+        "mixed",
+    ] {
+        assert!(stderr.contains(mode), "{mode}: {stderr}");
+    }
 }

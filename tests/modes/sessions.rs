@@ -1,8 +1,14 @@
 //! Sessions.
 
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use tenure::{AcquireError, Loss, ReleaseError, RenewError, SessionError};
+use tenure::{
+    AcquireError, Clock, LockManager, Loss, ManualClock, ReleaseError, RenewError, SessionError,
+    Timestamp,
+};
 
 use crate::{Task, assert_idle, manual, ms, pass};
 
@@ -157,6 +163,86 @@ fn a_keep_alive_and_the_death_of_a_session_agree() {
                 assert_eq!(session.deadline(), deadline);
             }
             Err(_) => assert!(!lease.is_live() && manager.holder(round).is_none()),
+        }
+    }
+}
+
+/// Does something at one of its readings.
+#[derive(Clone, Default)]
+struct Interrupted {
+    clock: ManualClock,
+    at: Arc<Mutex<Option<Interruption>>>,
+}
+
+/// How many readings are still to come before it, and what happens then.
+type Interruption = (u32, Box<dyn FnOnce() + Send>);
+
+impl Clock for Interrupted {
+    fn now(&self) -> Timestamp {
+        let mut at = self.at.lock().expect("no panic");
+        match at.as_mut() {
+            Some((left @ 1.., _)) => *left -= 1,
+            Some(_) => {
+                let due = at.take();
+                drop(at);
+                if let Some((_, happen)) = due {
+                    happen();
+                }
+            }
+            None => {}
+        }
+        self.clock.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+}
+
+impl std::fmt::Debug for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interrupted").finish_non_exhaustive()
+    }
+}
+
+/// A lock-delay is for unclean ends. While a session is being closed, somebody who looks at one of its
+/// keys must not turn that key's clean end into an unclean one.
+#[test]
+fn a_look_at_a_key_while_its_session_is_closed_causes_no_lock_delay() {
+    const KEYS: u64 = 8;
+    for reading in 0..2 * KEYS as u32 {
+        let clock = Interrupted::default();
+        let manager = LockManager::builder()
+            .clock(clock.clone())
+            .driver(false)
+            .build()
+            .expect("these options are in order");
+        let session = manager.session(1, ms(50)).expect("in range");
+        let session = session.lock_delay(ms(10));
+        for key in 0..KEYS {
+            session.try_acquire(key).expect("free").detach();
+        }
+        let (looked, look) = mpsc::channel();
+        let interruption = {
+            let manager = manager.clone();
+            move || {
+                for key in 0..KEYS {
+                    let (manager, looked) = (manager.clone(), looked.clone());
+                    thread::spawn(move || {
+                        let _ = manager.holder(key);
+                        let _ = looked.send(key);
+                    });
+                }
+                // Those whose records are locked can't get through before this returns.
+                let _ = look.recv_timeout(Duration::from_secs(1));
+            }
+        };
+        *clock.at.lock().expect("no panic") = Some((reading, Box::new(interruption)));
+        session.close().expect("alive");
+        *clock.at.lock().expect("no panic") = None;
+        for key in 0..KEYS {
+            let lease = manager.try_acquire(key, 2, ms(10)).map(drop);
+            assert_eq!(lease, Ok(()), "key {key}, interrupted at reading {reading}");
         }
     }
 }

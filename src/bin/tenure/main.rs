@@ -6,7 +6,8 @@ mod stress;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Leases with fencing tokens: watch them work, or try to break them.
 #[derive(Debug, Parser)]
@@ -28,7 +29,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let told = match Cli::parse().command.unwrap_or(Command::Demo) {
+    let cli = Cli::parse();
+    if let Some(Command::Stress(args)) = &cli.command
+        && let Some(contradiction) = args.contradiction()
+    {
+        Cli::command()
+            .error(ErrorKind::ValueValidation, contradiction)
+            .exit();
+    }
+    let told = match cli.command.unwrap_or(Command::Demo) {
         Command::Demo => demo::run(&mut anstream::stdout().lock()),
         Command::Stress(args) => stress::run(&args, &mut anstream::stdout().lock()),
     };

@@ -22,12 +22,25 @@ pub(super) const CHECKED_KEYS: u32 = 1 << 16;
 /// leases are out at once; then 65,536 of them are put through all of the above, while the others
 /// are released, acquired again, renewed and contended at random. Memory per lease is reported.
 ///
+/// With --mode, workers wait for their keys, in one of the ways in which a key can be held, and many
+/// of them give up on the way: at a random moment, or half of them at once. Checked besides: who may
+/// hold a key beside whom; that keys are granted in the order of arrival; that nobody is forgotten,
+/// or woken twice; and that whoever gave up holds nothing.
+///
 /// Exit code 0 if nothing was violated, 1 if anything was, 2 for bad arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Worker threads
+    /// Worker threads; with --mode, eight waiting workers for each
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(super) threads: u32,
+
+    /// Put a way of holding keys to the test, with workers that wait [default: none, they only try]
+    #[arg(long, value_enum, conflicts_with = "unfenced")]
+    pub(super) mode: Option<Scenario>,
+
+    /// Run the workers as tasks, half on tokio and half on smol at once
+    #[arg(long = "async", requires = "mode")]
+    pub(super) asynchronous: bool,
 
     /// Distinct keys
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
@@ -65,7 +78,48 @@ pub(crate) struct Args {
     pub(super) json: bool,
 }
 
+/// A way of holding keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Scenario {
+    /// One holder for a key
+    Exclusive,
+    /// Readers, and writers now and then
+    Shared,
+    /// Two to five permits for a key
+    Semaphore,
+    /// Several keys under one TTL
+    Sessions,
+    /// Several keys at once, all or nothing
+    Multi,
+    /// All of these at once on keys of their own, and some keys on which everything meets
+    Mixed,
+}
+
+/// Waiting workers for each of `--threads`.
+const WORKERS_PER_THREAD: u32 = 8;
+/// Each part of a mixed run has a key at least.
+pub(super) const MIXED_PARTS: u32 = 6;
+
 impl Args {
+    /// How many workers wait at once in a mode.
+    pub(super) fn waiting_workers(&self) -> u32 {
+        self.threads * WORKERS_PER_THREAD
+    }
+
+    /// What is wrong with options that are each in order.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        match self.mode {
+            Some(_) if self.fills() => Some(format!(
+                "--keys: at most {CHECKED_KEYS} with --mode, since each has checks of its own"
+            )),
+            Some(Scenario::Mixed) if self.keys < MIXED_PARTS => Some(format!(
+                "--keys: at least {MIXED_PARTS} with --mode mixed, one for each of its parts"
+            )),
+            _ => None,
+        }
+    }
+
     /// The longest pause of a holder.
     pub(super) fn pause(&self) -> Duration {
         self.pause.unwrap_or(3 * self.ttl)

@@ -15,7 +15,8 @@
 use std::time::{Duration, Instant};
 
 use tenure::{
-    FencingToken, Lease, LockManager, OwnerId, ReleaseError, RenewError, Timestamp, ValidateError,
+    FencingToken, Lease, LockManager, Mode, OwnerId, ReleaseError, RenewError, RevokeError,
+    Timestamp, ValidateError,
 };
 
 use super::key::{Before, KeyCheck};
@@ -70,6 +71,40 @@ impl Stage {
         }
     }
 
+    /// Records the token of a grant that has returned; it must be above all that had returned before
+    /// it was asked for.
+    pub(super) fn granted(&self, key: u32, token: FencingToken, before: Before, tally: &mut Tally) {
+        if token.get() <= before.highest {
+            tally.violate(Violation::TokenRegression, || {
+                format!("key {key}: granted {token} after {}", before.highest)
+            });
+        }
+        self.checked[key as usize].granted(token);
+    }
+
+    /// Ends the leases of a key, as an operator does.
+    pub(super) fn revoke(&self, key: u32, tally: &mut Tally) {
+        let check = &self.checked[key as usize];
+        let highest = check.before().highest;
+        check.begin_revocation();
+        let answer = self.manager.revoke(key);
+        check.end_revocation();
+        match answer {
+            Ok(holder) => {
+                // Of several, the first is named, and others may have come after it.
+                if holder.mode == Mode::Exclusive && holder.token.get() < highest {
+                    tally.violate(Violation::TokenRegression, || {
+                        format!("key {key}: revoked {} after {highest}", holder.token)
+                    });
+                }
+            }
+            Err(RevokeError::NotHeld) => {}
+            Err(error) => tally.violate(Violation::UnexpectedError, || {
+                format!("revoking key {key}: {error}")
+            }),
+        }
+    }
+
     /// How far behind the manager's clock was, at most.
     fn clock_lag(&self, asked: Asked) -> Duration {
         let real = asked.real.duration_since(self.in_step.1);
@@ -101,6 +136,7 @@ pub(super) struct Holding<'s> {
     stage: &'s Stage,
     key: u32,
     owner: OwnerId,
+    mode: Mode,
     token: FencingToken,
     /// `None` once detached: then everything goes by token.
     guard: Option<Lease<'s>>,
@@ -129,6 +165,7 @@ impl<'s> Holding<'s> {
             stage,
             key,
             owner: guard.owner(),
+            mode: guard.mode(),
             token: guard.token(),
             before,
             until: stage.until(asked, tally),
@@ -138,20 +175,20 @@ impl<'s> Holding<'s> {
         };
         let check = holding.check();
         let token = holding.token;
-        if token.get() <= before.highest {
-            tally.violate(Violation::TokenRegression, || {
-                format!("key {key}: granted {token} after {}", before.highest)
-            });
-        }
+        stage.granted(key, token, before, tally);
         if check.broke_promise(before, answered - stage.begin) {
             tally.violate(Violation::EarlyExpiry, || {
                 format!("key {key}: granted with token {token} while another lease had time left")
             });
         }
         holding.long_enough(asked, holding.deadline, tally);
-        check.granted(token);
         holding.publish();
         holding
+    }
+
+    /// Its token.
+    pub(super) fn token(&self) -> FencingToken {
+        self.token
     }
 
     /// The words that all workers share about this key.
@@ -317,7 +354,11 @@ impl<'s> Holding<'s> {
         }
     }
 
+    /// Whoever shares the key is promised nothing that others could break.
     fn publish(&mut self) {
+        if self.mode != Mode::Exclusive {
+            return;
+        }
         let until = self.until - self.stage.begin;
         self.promise = self.check().promise(until, self.before.revocations);
     }

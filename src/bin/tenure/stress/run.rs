@@ -36,7 +36,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    fn new(workers: u32) -> Self {
+    /// For so many workers.
+    pub(super) fn new(workers: u32) -> Self {
         Self {
             grants: (0..workers).map(|_| AtomicU64::new(0)).collect(),
         }
@@ -45,6 +46,11 @@ impl Progress {
     /// Publishes one worker's counts.
     pub(super) fn publish(&self, worker: u32, tally: &Tally) {
         self.grants[worker as usize].store(tally.grants, Relaxed);
+    }
+
+    /// How many workers there are.
+    pub(super) fn workers(&self) -> u32 {
+        self.grants.len() as u32
     }
 
     fn grants(&self) -> u64 {
@@ -200,7 +206,7 @@ fn churn(
 
 /// Keeps the progress bar going, and measures how late the system wakes a thread that sleeps as
 /// the manager's driver does: no expiry can be more punctual than that.
-fn watch(
+pub(super) fn watch(
     stage: &Stage,
     progress: &Progress,
     begin: Instant,
@@ -236,7 +242,7 @@ fn watch(
 }
 
 /// Waits until nothing is out any more; what does not go has leaked.
-fn settle(stage: &Stage, measured: &mut Measured) {
+pub(super) fn settle(stage: &Stage, measured: &mut Measured) {
     let waited = Instant::now();
     while !stage.manager.is_empty() && waited.elapsed() < stage.ttl + SETTLE {
         thread::sleep(BEAT);
@@ -249,7 +255,7 @@ fn settle(stage: &Stage, measured: &mut Measured) {
 }
 
 /// Compares each key's resource and counters with what the workers did to them.
-fn judge_keys(stage: &Stage, measured: &mut Measured, tally: &mut Tally) {
+pub(super) fn judge_keys(stage: &Stage, measured: &mut Measured, tally: &mut Tally) {
     let kept: u64 = stage.checked.iter().map(KeyCheck::value).sum();
     measured.lost_writes = tally.accepted_writes.abs_diff(kept);
     for (key, check) in stage.checked.iter().enumerate() {
@@ -277,7 +283,7 @@ fn in_parallel(characters: &[Character], work: impl Fn(Character) -> Tally + Syn
 }
 
 /// A worker only panics if the manager does, and that is a violation (I11).
-fn panicked() -> Tally {
+pub(super) fn panicked() -> Tally {
     let mut tally = Tally::new();
     tally.violate(Violation::UnexpectedError, || {
         "a worker panicked; its counts are missing".to_owned()
@@ -286,13 +292,13 @@ fn panicked() -> Tally {
 }
 
 /// Events a second.
-fn rate(events: u64, time: Duration) -> u64 {
+pub(super) fn rate(events: u64, time: Duration) -> u64 {
     let nanos = time.as_nanos().max(1);
     u64::try_from(u128::from(events) * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
 }
 
 /// On standard error, and only if that is a terminal and a person is to read the result.
-fn progress_bar(args: &Args) -> ProgressBar {
+pub(super) fn progress_bar(args: &Args) -> ProgressBar {
     let target = if args.json {
         ProgressDrawTarget::hidden()
     } else {

@@ -15,6 +15,14 @@ pub(super) enum Violation {
     EarlyExpiry,
     /// A lease renewed, released or called live past its deadline (I4).
     Resurrection,
+    /// A waiter granted a key before another that had come earlier.
+    FifoInversion,
+    /// A waiter that nobody woke though its turn had come.
+    LostWakeup,
+    /// A wait that was woken more than once.
+    ExtraWake,
+    /// A lease or a waiter of somebody who has given it up.
+    Ghost,
     /// An error that nothing in the run accounts for.
     UnexpectedError,
 }
@@ -55,8 +63,29 @@ pub(super) struct Tally {
     pub(super) early_expiries: u64,
     /// Leases alive after their time.
     pub(super) resurrections: u64,
+    /// Grants out of the order of arrival.
+    pub(super) fifo_inversions: u64,
+    /// Waiters that nobody woke.
+    pub(super) lost_wakeups: u64,
+    /// Waits that were woken too often.
+    pub(super) extra_wakes: u64,
+    /// Leases and waiters that nobody has any more.
+    pub(super) ghosts: u64,
     /// Errors that nothing accounts for.
     pub(super) unexpected_errors: u64,
+    /// Waits that ended with a grant and had their wakes counted.
+    pub(super) waited: u64,
+    /// What those were woken.
+    pub(super) woken: u64,
+    /// Acquisitions given up before they were granted, as far as the worker knows.
+    pub(super) cancelled: u64,
+    /// Leases that were proven to be in force beside others, as their modes allow.
+    pub(super) accompanied: u64,
+    /// So many leases may have been granted at the moment when a worker gave up, and have ended
+    /// without its seeing them: at most.
+    pub(super) unseen: u64,
+    /// So many leases may have ended with their session, which no other figure counts: at most.
+    pub(super) closed: u64,
     /// The most that the manager's clock was behind at a grant or a renewal.
     pub(super) clock_lag: Duration,
     /// The first few violations in words.
@@ -84,7 +113,17 @@ impl Tally {
             token_regressions: 0,
             early_expiries: 0,
             resurrections: 0,
+            fifo_inversions: 0,
+            lost_wakeups: 0,
+            extra_wakes: 0,
+            ghosts: 0,
             unexpected_errors: 0,
+            waited: 0,
+            woken: 0,
+            cancelled: 0,
+            accompanied: 0,
+            unseen: 0,
+            closed: 0,
             clock_lag: Duration::ZERO,
             details: Vec::new(),
             // One nanosecond to a minute with three digits: about 200 KiB.
@@ -101,11 +140,20 @@ impl Tally {
             Violation::TokenRegression => self.token_regressions += 1,
             Violation::EarlyExpiry => self.early_expiries += 1,
             Violation::Resurrection => self.resurrections += 1,
+            Violation::FifoInversion => self.fifo_inversions += 1,
+            Violation::LostWakeup => self.lost_wakeups += 1,
+            Violation::ExtraWake => self.extra_wakes += 1,
+            Violation::Ghost => self.ghosts += 1,
             Violation::UnexpectedError => self.unexpected_errors += 1,
         }
         if self.details.len() < DESCRIBED {
             self.details.push(format!("{violation:?}: {}", detail()));
         }
+    }
+
+    /// Counts an error that nothing accounts for.
+    pub(super) fn unexpected(&mut self, key: u32, error: &dyn std::fmt::Display) {
+        self.violate(Violation::UnexpectedError, || format!("key {key}: {error}"));
     }
 
     /// All violations that a worker can see.
@@ -114,6 +162,10 @@ impl Tally {
             + self.token_regressions
             + self.early_expiries
             + self.resurrections
+            + self.fifo_inversions
+            + self.lost_wakeups
+            + self.extra_wakes
+            + self.ghosts
             + self.unexpected_errors
     }
 
@@ -134,7 +186,17 @@ impl Tally {
         self.token_regressions += other.token_regressions;
         self.early_expiries += other.early_expiries;
         self.resurrections += other.resurrections;
+        self.fifo_inversions += other.fifo_inversions;
+        self.lost_wakeups += other.lost_wakeups;
+        self.extra_wakes += other.extra_wakes;
+        self.ghosts += other.ghosts;
         self.unexpected_errors += other.unexpected_errors;
+        self.waited += other.waited;
+        self.woken += other.woken;
+        self.cancelled += other.cancelled;
+        self.accompanied += other.accompanied;
+        self.unseen += other.unseen;
+        self.closed += other.closed;
         self.clock_lag = self.clock_lag.max(other.clock_lag);
         let room = DESCRIBED.saturating_sub(self.details.len());
         self.details.extend(other.details.into_iter().take(room));

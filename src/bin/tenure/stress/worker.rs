@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tenure::{AcquireError, OwnerId, RevokeError};
+use tenure::{AcquireError, OwnerId};
 
 use super::fill::Mass;
 use super::holding::{Holding, Stage};
@@ -271,24 +271,7 @@ impl<'s> Worker<'s> {
     /// Ends somebody's lease, as an operator does.
     fn revoke(&mut self) {
         let key = self.rng.random_range(0..self.stage.checked.len() as u32);
-        let check = &self.stage.checked[key as usize];
-        let highest = check.before().highest;
-        check.begin_revocation();
-        let answer = self.stage.manager.revoke(key);
-        check.end_revocation();
-        match answer {
-            Ok(holder) => {
-                if holder.token.get() < highest {
-                    self.tally.violate(Violation::TokenRegression, || {
-                        format!("key {key}: revoked {} after {highest}", holder.token)
-                    });
-                }
-            }
-            Err(RevokeError::NotHeld) => {}
-            Err(error) => self.tally.violate(Violation::UnexpectedError, || {
-                format!("revoking key {key}: {error}")
-            }),
-        }
+        self.stage.revoke(key, &mut self.tally);
     }
 
     /// Cuts all pauses short; waits only for the leases of the crashed.
