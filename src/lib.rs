@@ -15,6 +15,7 @@ mod manager;
 mod multi;
 mod owner;
 mod park;
+pub mod recipes;
 mod records;
 mod session;
 mod sync;
