@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tenure::{Builder, LockManager, ManualClock};
+use tenure::{Builder, LockManager, ManualClock, recipes};
 
 fn options(clock: &ManualClock) -> Builder {
     LockManager::builder().clock(clock.clone()).driver(false)
@@ -35,6 +35,20 @@ fn pass(locks: &LockManager, clock: &ManualClock, ticks: u64) {
         clock.advance(ms(1));
         locks.advance();
     }
+}
+
+/// They own what they need, so tasks and threads can pass them on.
+#[test]
+fn the_values_of_recipes_can_be_sent() {
+    fn sent<T: Send + 'static>() {}
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<recipes::Election>();
+    shared::<recipes::Leadership>();
+    shared::<recipes::ShardPool>();
+    shared::<recipes::Member>();
+    sent::<recipes::Campaign>();
+    sent::<recipes::Observer>();
+    sent::<recipes::Changed<'static>>();
 }
 
 /// Counts how often it is woken.
