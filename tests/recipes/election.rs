@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure::recipes::{Election, Leadership, Observer};
 use tenure::{AcquireError, Loss, OwnerId, ReleaseError, RenewError};
@@ -299,4 +299,51 @@ fn observers_miss_no_last_change_in_a_storm_of_campaigns() {
         std::mem::forget(last.expect("all have resigned"));
     });
     assert_eq!(leads(&election), Some(99));
+}
+
+/// The same with one change at a time, in the moment when an observer begins to watch.
+#[test]
+fn observers_miss_no_change_while_they_begin_to_watch() {
+    const ROUNDS: u64 = if cfg!(debug_assertions) {
+        4_000
+    } else {
+        60_000
+    };
+    let (locks, _) = manual();
+    let election = Election::new(&locks, "e");
+    let round_of_candidate = AtomicU64::new(0);
+    let round_of_observer = AtomicU64::new(0);
+    let meet = |mine: &AtomicU64, other: &AtomicU64, round| {
+        let start = Instant::now();
+        mine.store(round, Ordering::SeqCst);
+        while other.load(Ordering::SeqCst) < round {
+            assert!(start.elapsed() < 2 * PATIENCE, "the other has failed");
+            thread::yield_now();
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                meet(&round_of_candidate, &round_of_observer, 2 * round);
+                // Up to a few hundred nanoseconds later.
+                for _ in 0..round % 32 {
+                    std::hint::spin_loop();
+                }
+                let won = election.campaign(round, ms(10)).try_now();
+                std::mem::forget(won.expect("nobody leads"));
+                meet(&round_of_candidate, &round_of_observer, 2 * round + 1);
+                assert!(election.depose().is_some());
+            }
+        });
+        for round in 1..=ROUNDS {
+            // A new one has no watch yet.
+            let mut observer = election.observe();
+            assert_eq!(told(&mut observer), Some(None));
+            meet(&round_of_observer, &round_of_candidate, 2 * round);
+            let leader = observer.wait_timeout(PATIENCE).expect("told in time");
+            assert_eq!(leader.map(|leader| leader.owner), Some(OwnerId(round)));
+            meet(&round_of_observer, &round_of_candidate, 2 * round + 1);
+            assert_eq!(observer.wait_timeout(PATIENCE), Ok(None));
+        }
+    });
 }
