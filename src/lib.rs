@@ -18,6 +18,7 @@ mod metrics;
 mod multi;
 mod owner;
 mod park;
+pub mod recipes;
 mod records;
 #[cfg(feature = "retry")]
 mod retry;

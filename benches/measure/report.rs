@@ -185,7 +185,7 @@ fn best(row: &Row, kind: Kind) -> Option<(&'static str, f64)> {
 /// The third of the rounds that was calmest, the same for all contenders: in which their threads were
 /// least disturbed, and all together fastest. (The second tells of what no statistics of the system
 /// do: a neighbour of the virtual machine at work on the same core.)
-fn calmest(row: &Row) -> Vec<usize> {
+pub(crate) fn calmest(row: &Row) -> Vec<usize> {
     let count = row.tracks.iter().map(|track| track.nanos.len()).min();
     let mut scores = vec![0.0; count.unwrap_or(0)];
     for track in &row.tracks {
@@ -201,7 +201,7 @@ fn calmest(row: &Row) -> Vec<usize> {
 }
 
 /// The value below which that share of `values` lies.
-fn quantile(values: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let last = sorted.len().saturating_sub(1);

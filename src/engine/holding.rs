@@ -206,6 +206,17 @@ impl<L: Layout> Engine<L> {
         Some(Seen::recorded(name.key, holder))
     }
 
+    /// The record's leases that are live.
+    pub(super) fn all_recorded(&self, local: &mut Local, key: Key, hash: u64) -> Vec<Seen> {
+        let mut stripe = self.records.lock(hash);
+        self.serve(local, &mut stripe, key, hash);
+        let holders = stripe
+            .get(key)
+            .into_iter()
+            .flat_map(|record| record.holders.values());
+        holders.map(|holder| Seen::recorded(key, holder)).collect()
+    }
+
     /// Ends all of the record's leases; those that they were.
     pub(super) fn revoke_recorded(&self, local: &mut Local, key: Key, hash: u64) -> Vec<Seen> {
         let mut stripe = self.records.lock(hash);

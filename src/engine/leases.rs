@@ -250,6 +250,21 @@ impl<L: Layout> Engine<L> {
         })
     }
 
+    /// All live leases of the key; ends those that are over.
+    pub(crate) fn all_live(&self, key: Key, now: u64) -> Vec<Seen> {
+        let hash = self.table.hash(key);
+        self.with(now, |local| {
+            let live = self.guarded(local, (key, hash), |local| {
+                self.table.live(local, key, hash)
+            });
+            match live {
+                Ok(found) => vec![Seen::in_table(&found)],
+                Err(gone) if gone.marked => self.all_recorded(local, key, hash),
+                Err(_) => vec![],
+            }
+        })
+    }
+
     /// The lease of that name, over or not, if it stands somewhere.
     pub(crate) fn find(&self, name: &Name, now: u64) -> Option<Seen> {
         self.with(now, |local| {

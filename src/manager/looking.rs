@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{Holder, LockManager};
 use crate::events::Events;
 use crate::key::{Key, ToKey};
+use crate::lost::Lost;
 #[cfg(feature = "histograms")]
 use crate::metrics::Histograms;
 use crate::snapshot::KeySnapshot;
+use crate::token::FencingToken;
 
 impl LockManager {
     /// The live lease of `key`, if there is one; of several, the one that lasts longest.
@@ -16,6 +18,23 @@ impl LockManager {
         let now = self.engine.time.now();
         let seen = self.engine.live(key.to_key(&self.engine.seed), now).ok()?;
         Some(self.holder_of(&seen, now))
+    }
+
+    /// The live leases of `key`, in the order of their tokens.
+    #[must_use]
+    pub fn holders(&self, key: impl ToKey) -> Vec<Holder> {
+        let now = self.engine.time.now();
+        let seen = self.engine.all_live(key.to_key(&self.engine.seed), now);
+        seen.iter().map(|seen| self.holder_of(seen, now)).collect()
+    }
+
+    /// Resolves when that lease is over: [`Lease::lost`](crate::Lease::lost) by token, for leases whose
+    /// guard is elsewhere, or nowhere. One that was over already counts as
+    /// [`Revoked`](crate::Loss::Revoked), whatever it was.
+    pub fn lost(&self, key: impl ToKey, token: FencingToken) -> Lost {
+        let engine = &*self.engine;
+        let name = engine.name(key.to_key(&engine.seed), token.get());
+        Lost::new(engine.signal(&name, u64::MAX))
     }
 
     /// The live leases, in no order.

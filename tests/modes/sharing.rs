@@ -21,6 +21,9 @@ fn shared_leases_have_tokens_and_deadlines_of_their_own() {
     assert_eq!((a.mode(), b.mode()), (Mode::Shared, Mode::Shared));
     assert_eq!(manager.len(), 2);
     assert_eq!(manager.iter().count(), 2);
+    let holders: Vec<_> = manager.holders("k").iter().map(|it| it.token).collect();
+    assert_eq!(holders, [a.token(), b.token()]);
+    let mut lost = Task::pending(manager.lost("k", a.token()));
     let refused = manager.try_acquire("k", 3, ms(5)).map(drop);
     assert!(
         matches!(refused, Err(AcquireError::Held { token, .. }) if token == b.token()),
@@ -28,6 +31,7 @@ fn shared_leases_have_tokens_and_deadlines_of_their_own() {
     );
     pass(&manager, &clock, 10);
     assert!(!a.is_live(), "a crashed reader expires alone");
+    assert_eq!(lost.poll(), Some(tenure::Loss::Expired));
     assert!(b.is_live());
     assert_eq!(
         a.renew(ms(5)),
