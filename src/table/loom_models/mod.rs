@@ -225,6 +225,35 @@ impl Hand {
         !std::mem::take(&mut self.local.notes).is_empty()
     }
 
+    /// A token for a lease of the record's, with the mark or under it.
+    fn issue(&mut self, raw: u128, mark: bool) -> Result<u64, Refused> {
+        let key = Key::from_raw(raw);
+        let ask = Ask {
+            key,
+            hash: self.table.hash(key),
+            owner: raw as u64,
+            deadline: 100,
+            at_least: 0,
+            admitted: true,
+        };
+        self.table.issue(&mut self.local, &ask, mark)
+    }
+
+    /// Takes the key's live lease out of the table for its record; its token and deadline.
+    fn take_over(&mut self, raw: u128) -> Option<(u64, u64)> {
+        let key = Key::from_raw(raw);
+        let hash = self.table.hash(key);
+        loop {
+            let found = self.table.live(&mut self.local, key, hash).ok()?;
+            let Contents {
+                token, deadline, ..
+            } = found.contents;
+            if self.table.take_out(&mut self.local, hash, &found) {
+                return Some((token, deadline));
+            }
+        }
+    }
+
     /// A grant for the head of a queue.
     fn grant_head(&mut self, raw: u128, deadline: u64) -> Result<Granted, Refused> {
         let key = Key::from_raw(raw);

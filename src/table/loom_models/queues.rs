@@ -1,4 +1,4 @@
-//! Rule 8: the mark of a queue against the ends of leases, grants and moves. The queue's lock is not
+//! Rule 8: the mark of a record against the ends of leases, grants and moves. The record's lock is not
 //! modelled: one thread at a time has to do with the mark.
 
 use super::*;
@@ -135,4 +135,80 @@ fn a_mark_is_taken_away_during_a_move() {
         assert!(b.grant(1, 10).is_ok());
         assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
     });
+}
+
+/// A record comes into being, and goes, beside plain leases of the key (inflate against deflate): a token
+/// is issued or a plain lease granted, never both at once (I1), and tokens rise (I2).
+///
+/// Fails if a token is issued whatever lease the table has, if a grant does not look for a mark, or if a
+/// token is issued without a new version of the bucket.
+#[test]
+fn a_record_and_a_plain_lease_exclude_each_other() {
+    model(3, |path| {
+        let table = table(1);
+        let [mut a, b] = [(); 2].map(|()| Hand::new(&table, path, 1));
+        let other = spawn(b, |b| {
+            let lease = b.grant(1, 10).ok();
+            if let Some(lease) = &lease {
+                assert_eq!(b.release(lease), Ok(()));
+            }
+            lease.map(|lease| lease.token)
+        });
+        let shared = a.issue(1, true).ok();
+        let beside = shared.and_then(|_| a.issue(1, false).ok());
+        if shared.is_some() {
+            // While the record holds the key, nobody is granted it past the record.
+            assert_eq!(a.grant(1, 10).err(), Some(Refused::Marked));
+            a.unmark(1);
+        }
+        let (plain, mut b) = other.join().unwrap();
+        assert!(shared.is_some() || plain.is_some());
+        assert_eq!(shared.is_some(), beside.is_some(), "it holds the key");
+        assert!(beside.is_none_or(|beside| Some(beside) > shared), "I2");
+        let last = a.grant(1, 20).expect("the key is free").token;
+        assert!(plain.max(beside) < Some(last), "I2");
+        assert!(
+            plain != shared && plain != beside,
+            "two leases of one token"
+        );
+        let end = settle(&mut [&mut a, &mut b]);
+        assert_eq!(end, totals(1, 0, 0));
+    });
+}
+
+/// The table's lease goes over to the record while its holder renews or releases it: it is in one of the
+/// two, with the deadline that the holder was told of last (I5), or it has ended.
+///
+/// Fails if it is taken out in another state than it was found in.
+#[test]
+fn a_lease_is_taken_over_as_it_is() {
+    for releases in [false, true] {
+        model(3, move |path| {
+            let table = table(1);
+            let [mut a, b] = [(); 2].map(|()| Hand::new(&table, path, 1));
+            let held = a.lease(1, 10);
+            let token = held.token;
+            let other = spawn(b, |b| {
+                let marked = b.mark(1);
+                (marked, b.take_over(1), b.noted())
+            });
+            let told = match releases {
+                true => a.release(&held).ok().map(|()| 0),
+                false => a.renew(&held, 20).ok().map(|renewed| renewed.0),
+            };
+            let ((marked, taken, _), mut b) = other.join().unwrap();
+            match (releases, told, taken) {
+                // Which of them came first.
+                (true, Some(_), None) | (true, None, Some((_, 10))) => {}
+                (false, Some(20), Some((_, 20))) | (false, None, Some((_, 10))) => {}
+                other => panic!("{other:?}"),
+            }
+            assert!(taken.is_none_or(|taken| taken.0 == token));
+            if marked != Marked::Free {
+                b.unmark(1);
+            }
+            assert!(b.grant(1, 30).expect("free in the table").token > token);
+            assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
+        });
+    }
 }
