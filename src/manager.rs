@@ -99,7 +99,12 @@ pub struct Holder {
 pub struct Stats {
     /// Leases out, those included whose deadline has passed and which nobody has come upon yet.
     pub leases: usize,
+    /// Leases that were granted, since the start.
+    pub granted: u64,
     /// Leases that ended by expiry, since the start.
+    ///
+    /// Those that were granted and are not out any more, have not expired and were not revoked, were
+    /// released.
     pub expired: u64,
     /// Leases that were revoked, since the start.
     pub revoked: u64,
@@ -383,6 +388,7 @@ impl LockManager {
         let lag = u32::try_from(totals.lag).unwrap_or(u32::MAX);
         Stats {
             leases: usize::try_from(totals.leases).unwrap_or(0),
+            granted: totals.granted,
             expired: totals.expired,
             revoked: totals.revoked,
             waited,

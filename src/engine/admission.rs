@@ -250,7 +250,7 @@ impl<L: Layout> Engine<L> {
             }
             return Err(Denied::Other(AcquireError::SessionOver));
         }
-        local.counters.add_lease(1);
+        local.counters.add_grant();
         self.tell_ends(local);
         self.tell(
             local,

@@ -348,7 +348,7 @@ impl<L: Layout> Engine<L> {
 
     /// Whether this operation has ended or counted in advance more leases than it has granted.
     fn has_place(local: &Local) -> bool {
-        let leases = local.counters.leases.load(Ordering::Relaxed);
+        let leases = local.counters.leases();
         leases - local.accounted - local.reserved < 0
     }
 }

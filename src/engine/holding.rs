@@ -67,7 +67,7 @@ impl<L: Layout> Engine<L> {
         let Some(holder) = record.holders.remove(&token) else {
             return;
         };
-        local.counters.add_lease(-1);
+        local.counters.add_end();
         let closed = holder.session.as_ref().is_some_and(|it| it.was_closed());
         let clean = loss == Loss::Released || loss == Loss::SessionOver && closed;
         // Of a revoked one, that is no matter.
@@ -265,7 +265,7 @@ impl<L: Layout> Engine<L> {
             // Whoever asks in between finds the mark, and waits for the lock.
             if self.table.take_out(local, hash, &found) {
                 holder.watches = record.take_watches(token);
-                local.counters.add_lease(1);
+                local.counters.take_back_end();
                 record.holders.insert(token, holder);
                 break;
             }
@@ -352,6 +352,9 @@ impl<L: Layout> Engine<L> {
         holder.deadline = deadline;
         // Other guards have the old token, and so nothing to give back any more.
         holder.entries = 1;
+        // The old one is over, and this one a grant of its own.
+        local.counters.add_end();
+        local.counters.add_grant();
         let acquired = Acquired::recorded(&holder);
         self.tell(
             local,

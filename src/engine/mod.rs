@@ -85,6 +85,7 @@ struct Registry {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) leases: i64,
+    pub(crate) granted: u64,
     pub(crate) expired: u64,
     pub(crate) revoked: u64,
     /// In ticks.
@@ -93,7 +94,8 @@ pub(crate) struct Totals {
 
 impl Totals {
     fn add(&mut self, counters: &Counters) {
-        self.leases += counters.leases.load(Ordering::Relaxed);
+        self.leases += counters.leases();
+        self.granted += counters.granted.load(Ordering::Relaxed);
         self.expired += counters.expired.load(Ordering::Relaxed);
         self.revoked += counters.revoked.load(Ordering::Relaxed);
         self.lag = self.lag.max(counters.lag.load(Ordering::Relaxed));
@@ -221,7 +223,7 @@ impl<L: Layout> Engine<L> {
     /// Brings the limited number of leases up to date with the thread's counter.
     fn account(&self, local: &mut Local) {
         if let Some(capacity) = &self.capacity {
-            let leases = local.counters.leases.load(Ordering::Relaxed);
+            let leases = local.counters.leases();
             let change = leases - std::mem::replace(&mut local.accounted, leases);
             let reserved = std::mem::take(&mut local.reserved);
             capacity.out.fetch_add(change - reserved, Ordering::AcqRel);

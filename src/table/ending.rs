@@ -94,7 +94,7 @@ impl<L: Layout> Table<L> {
         }
         // As in `retire`.
         cell.set_state(state.with_tag(DEAD));
-        local.counters.add_lease(-1);
+        local.counters.add_end();
         local.free.push_checked(handle.cell());
         true
     }
@@ -157,7 +157,7 @@ impl<L: Layout> Table<L> {
     #[inline]
     fn retire(&self, local: &mut Local, at: u32, state: State<L>) {
         self.cell(at).set_state(state.with_tag(DEAD));
-        local.counters.add_lease(-1);
+        local.counters.add_end();
         self.give_cell(local, at);
     }
 
@@ -378,7 +378,7 @@ impl<L: Layout> Table<L> {
     }
 
     fn count(local: &mut Local, killed: State<L>, deadline: u64) {
-        local.counters.add_lease(-1);
+        local.counters.add_end();
         match killed.tag() {
             KILLED_EXPIRED => local
                 .counters

@@ -128,7 +128,7 @@ impl<L: Layout> Table<L> {
             return None;
         }
         local.free.drop_peeked();
-        local.counters.add_lease(1);
+        local.counters.add_grant();
         Some(Granted::new(cell, Handle::new(ask.hash, new, state), token))
     }
 
@@ -184,7 +184,7 @@ impl<L: Layout> Table<L> {
             return Beside::Neither;
         }
         local.free.drop_peeked();
-        local.counters.add_lease(1);
+        local.counters.add_grant();
         let handle = Handle::new(ask.hash, new, state);
         Beside::Granted(Granted::new(cell, handle, token))
     }
@@ -240,7 +240,7 @@ impl<L: Layout> Table<L> {
             let cell = self.cell(new);
             let state = cell.prepare::<L>(&ask.contents(token), keep);
             if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
-                local.counters.add_lease(1);
+                local.counters.add_grant();
                 let handle = Handle::new(ask.hash, new, state);
                 let granted = Granted::new(cell, handle, token);
                 if first != keep {

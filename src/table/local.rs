@@ -10,7 +10,7 @@ use super::array::Array;
 use super::cell::{Contents, Stamp};
 use super::timer::Due;
 use crate::Key;
-use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// Free cells that a thread keeps at most.
 pub(crate) const KEPT: usize = 64;
@@ -103,8 +103,9 @@ impl FreeCells {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {
-    /// Grants less reported ends.
-    pub(crate) leases: AtomicI64,
+    pub(crate) granted: AtomicU64,
+    /// Reported ends.
+    pub(crate) ended: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) revoked: AtomicU64,
     /// The longest time from a deadline to the report of its expiry, in ticks.
@@ -113,9 +114,29 @@ pub(crate) struct Counters {
 
 impl Counters {
     #[inline]
-    pub(crate) fn add_lease(&self, by: i64) {
-        let leases = self.leases.load(Ordering::Relaxed);
-        self.leases.store(leases + by, Ordering::Relaxed);
+    pub(crate) fn add_grant(&self) {
+        let granted = self.granted.load(Ordering::Relaxed);
+        self.granted.store(granted + 1, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn add_end(&self) {
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.ended.store(ended.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// What was counted as an end, by this thread or another, was none.
+    pub(crate) fn take_back_end(&self) {
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.ended.store(ended.wrapping_sub(1), Ordering::Relaxed);
+    }
+
+    /// Grants less ends: below 0 for a thread that ends what others were granted.
+    pub(crate) fn leases(&self) -> i64 {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        load(&self.granted)
+            .wrapping_sub(load(&self.ended))
+            .cast_signed()
     }
 
     pub(crate) fn add_expired(&self, lag: u64) {

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::key::HashSeed;
-use crate::sync::Ordering;
 
 type Small = Table<Narrow>;
 
@@ -60,7 +59,7 @@ impl Bench {
     }
 
     fn leases(&self) -> i64 {
-        self.local.counters.leases.load(Ordering::Relaxed)
+        self.local.counters.leases()
     }
 
     fn finish_resize(&mut self) {

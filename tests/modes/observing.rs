@@ -315,3 +315,29 @@ fn hold_and_wait_times_are_measured() {
     let near = |nanos: u64| nanos.abs_diff(20_000_000) < 500_000;
     assert!(near(times.held.max()) && near(times.waited.max()));
 }
+
+#[test]
+fn the_counts_add_up_whatever_the_leases_were() {
+    let (manager, clock) = manual();
+    let first = manager.try_acquire("k", 1, ms(10)).expect("free");
+    let again = manager
+        .acquire("k", 1, ms(10))
+        .reentrant()
+        .try_now()
+        .expect("its own");
+    drop((first, again));
+    let mut shared = manager
+        .acquire("k", 1, ms(10))
+        .shared()
+        .try_now()
+        .expect("free");
+    shared.upgrade(ms(10)).wait().expect("alone");
+    manager.revoke("k").expect("held");
+    let _expires = manager.try_acquire("k", 1, ms(10)).expect("free");
+    pass(&manager, &clock, 10);
+    let _out = manager.try_acquire("k", 1, ms(10)).expect("free");
+    let stats = manager.stats();
+    // Entered again, it is one lease; upgraded, a second.
+    assert_eq!((stats.granted, stats.leases), (5, 1));
+    assert_eq!((stats.expired, stats.revoked), (1, 1));
+}

@@ -311,7 +311,7 @@ fn settle(hands: &mut [&mut Hand]) -> Totals {
     };
     for hand in &mut *hands {
         let counters = &hand.local.counters;
-        totals.leases += counters.leases.load(Ordering::Relaxed);
+        totals.leases += counters.leases();
         totals.expired += counters.expired.load(Ordering::Relaxed);
         totals.revoked += counters.revoked.load(Ordering::Relaxed);
     }
