@@ -67,8 +67,8 @@ impl<'m> Acquire<'m> {
         self
     }
 
-    /// If the owner holds the key already, in this mode or exclusively, enters that lease once more: the
-    /// same token, and a deadline that is never moved back. (If that token is too low for
+    /// If the owner holds the key already, in this mode or exclusively and in the same session or none,
+    /// enters that lease once more: the terms of all entries hold for it, with the same token, and a deadline that is never moved back. (If that token is too low for
     /// [`at_least`](Self::at_least), it is in its own way.) It is free when all its guards have been
     /// released. Comes before all who wait.
     pub fn reentrant(mut self) -> Self {
@@ -103,7 +103,7 @@ impl<'m> Acquire<'m> {
     /// has been held for `max_hold`. Then the lease ends, and [`Lease::lost`] says
     /// [`MaxHold`](crate::Loss::MaxHold).
     ///
-    /// The thread that turns the wheel does it for all leases; no thread is added. If that thread is held
+    /// Has no effect in a session, which has a deadline of its own. The thread that turns the wheel does it for all leases; no thread is added. If that thread is held
     /// up for longer than the TTL, the lease expires like any other.
     pub fn auto_renew(mut self, max_hold: Duration) -> Self {
         self.wish.terms.max_hold = Some(max_hold);
@@ -283,14 +283,6 @@ impl<'a, 'm> Upgrade<'a, 'm> {
 
     fn begin(&self) -> Result<Entered, AcquireError> {
         let lease = &*self.lease;
-        match lease.mode() {
-            Mode::Exclusive => {
-                return Err(AcquireError::Lapsed {
-                    token: lease.token(),
-                });
-            }
-            Mode::Shared | Mode::Permit { .. } => {}
-        }
         if lease.hold().is_closed() {
             return Err(AcquireError::Closed);
         }
@@ -315,6 +307,10 @@ impl Future for Upgrade<'_, '_> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::New = self.state {
+            if self.lease.mode() == Mode::Exclusive && self.lease.is_live() {
+                self.state = State::Done;
+                return Poll::Ready(Ok(()));
+            }
             match self.begin() {
                 Ok(Entered::Waiting(waiter)) => self.state = State::Waiting(waiter),
                 Ok(Entered::Granted(acquired)) => return self.finish(Ok(acquired)),

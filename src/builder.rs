@@ -89,7 +89,8 @@ impl Builder {
     }
 
     /// The most leases that may be out at once, on as many keys. Default: none but what the table
-    /// can index, 16,777,216.
+    /// can index, 16,777,216. A key that is kept free after its lease, by a lock-delay or a minimum hold,
+    /// counts as a lease for as long.
     ///
     /// A grant beyond it says [`CapacityExceeded`](crate::AcquireError::CapacityExceeded); no lease
     /// is ever evicted. With a limit, all grants and ends share one counter, and none takes the short

@@ -20,10 +20,10 @@ use crate::wish::Mode;
 pub enum EventKind {
     /// It was granted; of a lease that is entered again, only the first time.
     Granted,
-    /// Its deadline was moved, by its holder or by the manager; or it was entered again, upgraded or
-    /// downgraded.
+    /// Its deadline was moved, by its holder or by the manager; or it was entered again, or downgraded. (An
+    /// upgrade releases one lease and grants another.)
     Renewed,
-    /// Its holder gave it back.
+    /// Its holder gave it back, or closed its session.
     Released,
     /// Its deadline passed, or its session's.
     Expired,

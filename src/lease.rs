@@ -100,7 +100,7 @@ impl<'m> Lease<'m> {
 
     /// When the lease ends if it is not renewed, or ended, on the manager's clock.
     ///
-    /// Costs a few loads, unless a resize has moved the lease.
+    /// Costs a few loads, unless a resize has moved the lease; a lock if it is not a plain one.
     #[must_use]
     pub fn deadline(&self) -> Timestamp {
         // Somebody may have renewed by token.
@@ -292,9 +292,20 @@ impl<'m> Lease<'m> {
         }
     }
 
-    /// Who else may hold the key at the same time.
+    /// Who else may hold the key at the same time, or could when the lease ended.
+    ///
+    /// Costs a few loads for a plain lease, unless a resize has moved it, and a lock for another.
     #[must_use]
     pub fn mode(&self) -> Mode {
+        let engine = self.hold.engine();
+        let name = self.name();
+        if engine.deadline_by_handle(self.handle(), &name).is_some() {
+            return Mode::Exclusive;
+        }
+        // Another guard of the same lease may have downgraded it.
+        if let Some(seen) = engine.find(&name, engine.time.now()) {
+            self.note((seen.contents.deadline, seen.handle));
+        }
         let code = self.handle().recorded_code();
         code.map_or(Mode::Exclusive, Mode::from_code)
     }
@@ -349,7 +360,8 @@ impl<'m> Lease<'m> {
 
     /// Makes a shared lease an exclusive one, once nobody else shares it: to be awaited, or blocked on
     /// with [`Upgrade::wait`]. It comes before all who wait for the key. The lease gets a new token, and
-    /// lasts for `ttl` from then on, or until its old deadline if that is later.
+    /// lasts for `ttl` from then on, or until its old deadline if that is later. (In a session, as long as
+    /// that.)
     ///
     /// Meanwhile the shared lease goes on, up to its deadline. Other entries of the same lease, if it is a
     /// reentrant one, end with the upgrade.
@@ -359,7 +371,7 @@ impl<'m> Lease<'m> {
     /// Of two who share a key and would upgrade, the second is told
     /// [`Deadlock`](crate::AcquireError::Deadlock) at once: it must release for the first to go on.
     /// [`Lapsed`](crate::AcquireError::Lapsed) if the shared lease is over. The lease is as it was after
-    /// any error.
+    /// any error. One that is exclusive already stays as it is.
     ///
     /// # Examples
     ///

@@ -1,10 +1,35 @@
 //! What is counted and timed besides the leases, where it costs no short path anything.
+//!
+//! Recorders and subscribers are code of the user's: what they are to hear is kept in the thread's part,
+//! and told with no lock held, where the wakers are woken.
 
+use std::panic::{self, AssertUnwindSafe};
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
+use crate::error::Cycle;
 use crate::events::Event;
+use crate::key::Key;
 use crate::sync::{AtomicU64, Ordering};
+use crate::table::Local;
+
+/// Something for recorders and subscribers.
+#[derive(Clone, Debug)]
+pub(crate) enum Report {
+    /// An acquisition that had waited for so many nanoseconds has been answered.
+    Waited(u64),
+    /// An acquisition has left its queue with nothing.
+    GaveUp,
+    /// A lease has ended that was held for so many nanoseconds.
+    Held(u64),
+    Deadlock(Box<Cycle>),
+    /// The manager stops renewing a lease.
+    KeeperGaveUp(Key, u64),
+    Event(Event),
+}
+
+/// Whether anybody hears of it.
+const HEARD: bool = cfg!(any(feature = "metrics", feature = "tracing"));
 
 /// The engine's own.
 #[derive(Debug, Default)]
@@ -19,66 +44,39 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// An acquisition that had waited has been answered.
-    pub(crate) fn waited(&self, nanos: u64) {
+    pub(crate) fn waited(&self, local: &mut Local, nanos: u64) {
         self.waited.fetch_add(1, Ordering::Relaxed);
         #[cfg(feature = "histograms")]
         self.waits.record(nanos);
-        #[cfg(feature = "metrics")]
-        metrics::histogram!("tenure_wait_seconds").record(Duration::from_nanos(nanos));
-        let _ = nanos;
+        later(local, || Report::Waited(nanos));
     }
 
-    /// An acquisition has left its queue with nothing.
-    pub(crate) fn gave_up(&self) {
+    pub(crate) fn gave_up(&self, local: &mut Local) {
         self.gave_up.fetch_add(1, Ordering::Relaxed);
-        #[cfg(feature = "metrics")]
-        metrics::counter!("tenure_waits_given_up").increment(1);
+        later(local, || Report::GaveUp);
     }
 
-    /// A deadlock was found.
-    pub(crate) fn deadlock(&self, cycle: &crate::Cycle) {
+    /// The caller holds no lock, or keeps the report for later.
+    pub(crate) fn deadlock(&self, cycle: &Cycle) -> Report {
         self.deadlocks.fetch_add(1, Ordering::Relaxed);
-        #[cfg(feature = "metrics")]
-        metrics::counter!("tenure_deadlocks").increment(1);
-        #[cfg(feature = "tracing")]
-        tracing::warn!(target: "tenure", %cycle, "deadlock");
-        let _ = cycle;
+        Report::Deadlock(Box::new(cycle.clone()))
     }
 
-    /// The manager stops renewing a lease.
-    pub(crate) fn keeper_gave_up(&self, key: crate::Key, token: u64) {
-        #[cfg(feature = "metrics")]
-        metrics::counter!("tenure_keepers_given_up").increment(1);
-        #[cfg(feature = "tracing")]
-        tracing::warn!(target: "tenure", %key, token, "not renewed any more: held for as long as it may");
-        let _ = (self, key, token);
+    pub(crate) fn keeper_gave_up(&self, local: &mut Local, key: Key, token: u64) {
+        later(local, || Report::KeeperGaveUp(key, token));
+        let _ = self;
     }
 
-    /// A lease whose length is known has ended.
-    pub(crate) fn held(&self, nanos: u64) {
+    pub(crate) fn held(&self, local: &mut Local, nanos: u64) {
         #[cfg(feature = "histograms")]
         self.held.record(nanos);
-        #[cfg(feature = "metrics")]
-        metrics::histogram!("tenure_hold_seconds").record(Duration::from_nanos(nanos));
-        let _ = (self, nanos);
+        later(local, || Report::Held(nanos));
+        let _ = self;
     }
 
-    /// Something has happened that is told.
-    pub(crate) fn event(&self, event: &Event) {
-        #[cfg(feature = "metrics")]
-        metrics::counter!("tenure_events", "kind" => event.kind.name()).increment(1);
-        #[cfg(feature = "tracing")]
-        tracing::debug!(
-            target: "tenure",
-            kind = event.kind.name(),
-            key = %event.key,
-            name = event.name.as_deref(),
-            owner = event.owner.0,
-            token = event.token.get(),
-            mode = %event.mode,
-        );
-        let _ = (self, event);
+    pub(crate) fn event(&self, local: &mut Local, event: &Event) {
+        later(local, || Report::Event(event.clone()));
+        let _ = self;
     }
 
     pub(crate) fn totals(&self) -> (u64, u64, u64) {
@@ -95,6 +93,74 @@ impl Metrics {
         Histograms {
             held: self.held.get(),
             waited: self.waits.get(),
+        }
+    }
+}
+
+fn later(local: &mut Local, report: impl FnOnce() -> Report) {
+    if HEARD {
+        local.reports.push(report());
+    }
+}
+
+/// Tells recorders and subscribers, also if one of them panics. The caller holds no lock.
+pub(crate) fn tell(reports: Vec<Report>) {
+    for report in reports {
+        if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| report.tell())) {
+            // Dropping it may panic as well.
+            std::mem::forget(panic);
+        }
+    }
+}
+
+impl Report {
+    fn tell(&self) {
+        #[cfg(feature = "metrics")]
+        self.record();
+        #[cfg(feature = "tracing")]
+        self.trace();
+        let _ = self;
+    }
+
+    #[cfg(feature = "metrics")]
+    fn record(&self) {
+        use metrics::{counter, histogram};
+        match self {
+            Self::Waited(nanos) => {
+                histogram!("tenure_wait_seconds").record(Duration::from_nanos(*nanos));
+            }
+            Self::GaveUp => counter!("tenure_waits_given_up").increment(1),
+            Self::Held(nanos) => {
+                histogram!("tenure_hold_seconds").record(Duration::from_nanos(*nanos));
+            }
+            Self::Deadlock(_) => counter!("tenure_deadlocks").increment(1),
+            Self::KeeperGaveUp(..) => counter!("tenure_keepers_given_up").increment(1),
+            Self::Event(event) => {
+                counter!("tenure_events", "kind" => event.kind.name()).increment(1);
+            }
+        }
+    }
+
+    #[cfg(feature = "tracing")]
+    fn trace(&self) {
+        match self {
+            Self::Waited(_) | Self::GaveUp | Self::Held(_) => {}
+            Self::Deadlock(cycle) => tracing::warn!(target: "tenure", %cycle, "deadlock"),
+            Self::KeeperGaveUp(key, token) => tracing::warn!(
+                target: "tenure",
+                %key,
+                token,
+                "not renewed any more: held for as long as it may"
+            ),
+            Self::Event(event) => tracing::debug!(
+                target: "tenure",
+                kind = event.kind.name(),
+                key = %event.key,
+                name = event.name.as_deref(),
+                owner = event.owner.0,
+                token = event.token.get(),
+                mode = %event.mode,
+            ),
         }
     }
 }

@@ -35,8 +35,8 @@ use crate::wish::Wish;
 #[must_use = "an acquisition does nothing until it is awaited or waited for"]
 pub struct AcquireAll<'m> {
     hold: Hold<'m>,
-    /// In order, each once.
-    keys: Vec<Key>,
+    /// In order, each once, with their names if the manager keeps names.
+    keys: Vec<(Key, Option<Arc<str>>)>,
     owner: OwnerId,
     ttl: Duration,
     state: State<'m>,
@@ -56,10 +56,15 @@ struct Underway<'m> {
 }
 
 impl<'m> AcquireAll<'m> {
-    pub(crate) fn new(hold: Hold<'m>, keys: Vec<Key>, owner: OwnerId, ttl: Duration) -> Self {
+    pub(crate) fn new(
+        hold: Hold<'m>,
+        keys: Vec<(Key, Option<Arc<str>>)>,
+        owner: OwnerId,
+        ttl: Duration,
+    ) -> Self {
         let mut keys = keys;
-        keys.sort_unstable();
-        keys.dedup();
+        keys.sort_unstable_by_key(|key| key.0);
+        keys.dedup_by_key(|key| key.0);
         Self {
             hold,
             keys,
@@ -107,12 +112,8 @@ impl<'m> AcquireAll<'m> {
             return Err(AcquireError::Closed);
         }
         let engine = self.hold.engine();
-        // Asked now, so that a bad TTL is no late surprise.
-        if let Err(bad) = engine.time.deadline(engine.time.now(), self.ttl) {
-            return Err(self.request(Key::from_raw(0)).refused(Some(bad)));
-        }
         // Nobody but this future has it, and its drop ends it.
-        let core = engine.open_session(self.owner, engine.time.max_ttl())?;
+        let core = engine.open_session(self.owner, self.ttl, true)?;
         let session = Session::new(self.hold.clone(), core);
         Ok(Underway {
             next: self.ask(&session, 0),
@@ -132,16 +133,23 @@ impl<'m> AcquireAll<'m> {
 
     /// The acquisition of the key at that place.
     fn ask(&self, session: &Session<'m>, at: usize) -> Acquire<'m> {
-        let key = self.keys.get(at).copied().unwrap_or(Key::from_raw(0));
+        let (key, name) = match self.keys.get(at) {
+            Some((key, name)) => (*key, name.clone()),
+            None => (Key::from_raw(0), None),
+        };
         let mut wish = Wish::plain(self.request(key));
+        wish.name = name;
         wish.session = Some(Arc::clone(session.core()));
         Acquire::new(self.hold.clone(), wish)
     }
 
-    /// All are held: their time starts.
-    fn complete(&self, underway: Underway<'m>) -> Result<MultiLease<'m>, AcquireError> {
+    /// All are held: their time starts. `None` if one has been revoked meanwhile.
+    fn complete(&self, underway: Underway<'m>) -> Result<Option<MultiLease<'m>>, AcquireError> {
         let engine = self.hold.engine();
         let Underway { session, held, .. } = underway;
+        if session.len() < held.len() {
+            return Ok(None);
+        }
         let now = engine.time.now();
         let deadline = engine
             .time
@@ -155,7 +163,7 @@ impl<'m> AcquireAll<'m> {
         }
         // The timer is set to the end of the manager's time, or nearly so.
         engine.set_session_timer(session.core());
-        Ok(MultiLease { session, held })
+        Ok(Some(MultiLease { session, held }))
     }
 
     fn finish(
@@ -194,8 +202,16 @@ impl<'m> Future for AcquireAll<'m> {
                 }
             }
         }
-        let all = self.complete(*underway);
-        self.finish(all)
+        match self.complete(*underway) {
+            Ok(Some(all)) => self.finish(Ok(all)),
+            Err(error) => self.finish(Err(error)),
+            // What was left is given back, and all are asked for anew.
+            Ok(None) => {
+                self.state = State::New;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
     }
 }
 
@@ -243,10 +259,10 @@ impl MultiLease<'_> {
         self.session.deadline()
     }
 
-    /// Whether they are in force. (One that was revoked is not; the others are.)
+    /// Whether all of them are in force: not past their deadline, and none of them revoked.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.session.is_live()
+        self.session.is_live() && self.session.len() == self.held.len()
     }
 
     /// Makes all of them last for `ttl` from now, and returns the deadline. Never shortens it. One
@@ -271,7 +287,7 @@ impl MultiLease<'_> {
         }
     }
 
-    /// Resolves when they are over.
+    /// Resolves when they are over. (Not if only some of them are revoked.)
     pub fn lost(&self) -> Lost {
         self.session.lost()
     }

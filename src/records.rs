@@ -9,195 +9,28 @@
 //! Locks are taken in this order: a stripe's, a session's book, a waiter's slot or a signal. A thread holds
 //! one of a kind at most.
 
+mod holders;
+mod waiter;
+
 use std::collections::{BTreeMap, HashMap};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::sync::Weak;
+use std::task::Waker;
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 
-use crate::engine::{Acquired, Request};
+pub(crate) use self::holders::{Holder, Holders, Keeper};
+pub(crate) use self::waiter::Waiter;
 use crate::error::AcquireError;
 use crate::key::Key;
 use crate::lost::Signal;
-use crate::session::SessionCore;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, MODELLED, Mutex, MutexGuard, Ordering};
+use crate::sync::{Arc, AtomicUsize, MODELLED, Mutex, MutexGuard, Ordering};
 use crate::table::{Contents, Loss};
-use crate::wish::{Mode, Terms, Wish};
 
 const STRIPES: usize = if MODELLED { 4 } else { 64 };
 
-/// What a waiter will find.
-#[derive(Debug)]
-enum Slot {
-    Waiting(Option<Waker>),
-    Settled(Result<Acquired, AcquireError>),
-    /// The result has been taken.
-    Empty,
-}
-
-/// One acquisition that waits.
-#[derive(Debug)]
-pub(crate) struct Waiter {
-    pub(crate) wish: Wish,
-    pub(crate) hash: u64,
-    /// When it came, in nanoseconds of the manager's clock.
-    pub(crate) since: u64,
-    /// Its number in the queue; written under the record's lock.
-    number: AtomicU64,
-    slot: Mutex<Slot>,
-}
-
-impl Waiter {
-    pub(crate) fn new(wish: Wish, hash: u64, since: u64) -> Arc<Self> {
-        Arc::new(Self {
-            wish,
-            hash,
-            since,
-            number: AtomicU64::new(0),
-            slot: Mutex::new(Slot::Waiting(None)),
-        })
-    }
-
-    pub(crate) fn key(&self) -> Key {
-        self.wish.request.key
-    }
-
-    /// The result, once; until then, the context's task is woken when there is one.
-    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Result<Acquired, AcquireError>> {
-        // Cloning and dropping a waker is code of the user's.
-        let waker = context.waker().clone();
-        let mut slot = self.slot.lock();
-        if let Slot::Waiting(before) = &mut *slot {
-            let before = before.replace(waker);
-            drop(slot);
-            drop(before);
-            return Poll::Pending;
-        }
-        match std::mem::replace(&mut *slot, Slot::Empty) {
-            Slot::Settled(result) => Poll::Ready(result),
-            Slot::Waiting(_) | Slot::Empty => Poll::Pending,
-        }
-    }
-
-    /// The result, if there is one that nobody has taken.
-    pub(crate) fn take(&self) -> Option<Result<Acquired, AcquireError>> {
-        let mut slot = self.slot.lock();
-        if matches!(*slot, Slot::Waiting(_)) {
-            return None;
-        }
-        match std::mem::replace(&mut *slot, Slot::Empty) {
-            Slot::Settled(result) => Some(result),
-            Slot::Waiting(_) | Slot::Empty => None,
-        }
-    }
-
-    pub(crate) fn is_waiting(&self) -> bool {
-        matches!(*self.slot.lock(), Slot::Waiting(_))
-    }
-
-    /// Sets the result; the waker is for the caller to wake.
-    pub(crate) fn settle(&self, result: Result<Acquired, AcquireError>) -> Option<Waker> {
-        let before = std::mem::replace(&mut *self.slot.lock(), Slot::Settled(result));
-        match before {
-            Slot::Waiting(waker) => waker,
-            Slot::Settled(_) | Slot::Empty => None,
-        }
-    }
-}
-
-/// The renewals of a lease by the manager.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Keeper {
-    pub(crate) ttl: Duration,
-    /// The tick of the next one.
-    pub(crate) next: u64,
-    /// No deadline is later than this tick.
-    pub(crate) cap: u64,
-}
-
-/// A lease that the record holds.
-#[derive(Debug)]
-pub(crate) struct Holder {
-    pub(crate) token: u64,
-    pub(crate) owner: u64,
-    pub(crate) mode: Mode,
-    /// How often it was entered and not yet left.
-    pub(crate) entries: u32,
-    /// When it was granted, in nanoseconds of the manager's clock.
-    pub(crate) granted: u64,
-    /// In ticks; of no meaning under a session.
-    pub(crate) deadline: u64,
-    pub(crate) session: Option<Arc<SessionCore>>,
-    pub(crate) terms: Terms,
-    /// The tick until which nobody else is granted the key, even if it is released before.
-    pub(crate) min_until: u64,
-    pub(crate) keeper: Option<Keeper>,
-    /// The keeper has stopped, since it came to its cap.
-    pub(crate) capped: bool,
-    pub(crate) watches: Vec<std::sync::Weak<Signal>>,
-}
-
-impl Holder {
-    /// An exclusive lease with no terms.
-    pub(crate) fn new(token: u64, owner: u64, granted: u64, deadline: u64) -> Self {
-        Self {
-            token,
-            owner,
-            mode: Mode::Exclusive,
-            entries: 1,
-            granted,
-            deadline,
-            session: None,
-            terms: Terms::default(),
-            min_until: 0,
-            keeper: None,
-            capped: false,
-            watches: vec![],
-        }
-    }
-
-    /// The tick at which it is over, as things are.
-    pub(crate) fn until(&self) -> u64 {
-        match &self.session {
-            Some(session) => session.until(),
-            None => self.deadline,
-        }
-    }
-
-    /// Its deadline, whether it was ended before or not.
-    pub(crate) fn deadline(&self) -> u64 {
-        match &self.session {
-            Some(session) => session.deadline(),
-            None => self.deadline,
-        }
-    }
-
-    /// Whether it is over at that tick; then it stays so, whatever happens to its session.
-    pub(crate) fn is_over(&self, now: u64) -> bool {
-        match &self.session {
-            Some(session) => session.is_over(now),
-            None => self.deadline <= now,
-        }
-    }
-
-    /// The tick at which something has to be done about it. (A session has a timer of its own.)
-    fn next_due(&self) -> Option<u64> {
-        if self.session.is_some() {
-            return None;
-        }
-        let renewal = self.keeper.map_or(u64::MAX, |keeper| keeper.next);
-        Some(self.deadline.min(renewal))
-    }
-
-    /// Adds somebody who wants to know of its end.
-    pub(crate) fn watch(&mut self, signal: &Arc<Signal>) {
-        add_watch(&mut self.watches, Arc::downgrade(signal), |watch| watch);
-    }
-}
-
 /// Adds to a list of watches, of which those are dropped that nobody looks at any more.
-fn add_watch<T>(watches: &mut Vec<T>, watch: T, signal: impl Fn(&T) -> &std::sync::Weak<Signal>) {
+pub(crate) fn add_watch<T>(watches: &mut Vec<T>, watch: T, signal: impl Fn(&T) -> &Weak<Signal>) {
     if watches.len() == watches.capacity() {
         watches.retain(|watch| signal(watch).strong_count() > 0);
     }
@@ -214,17 +47,20 @@ pub(crate) struct Timer {
 /// What there is to a key besides a plain lease.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
-    /// By token.
-    pub(crate) holders: BTreeMap<u64, Holder>,
+    pub(crate) holders: Holders,
     /// By number, so that whoever leaves is found at once, however many wait.
     waiters: BTreeMap<u64, Arc<Waiter>>,
     /// The holder of a shared lease who waits for the others to leave.
     pub(crate) upgrader: Option<Arc<Waiter>>,
-    /// The tick until which nobody is granted the key.
+    /// The tick until which nobody is granted the key. Counts as a lease, for the limit on these.
     pub(crate) quarantine: Option<u64>,
     /// Who wants to know of the end of a plain lease, by its token.
-    watches: Vec<(u64, std::sync::Weak<Signal>)>,
+    watches: Vec<(u64, Weak<Signal>)>,
     pub(crate) timer: Option<Timer>,
+    /// The head of the queue could not be granted the key for want of a place: it is tried again then.
+    pub(crate) retry: Option<u64>,
+    /// Waiters that would enter a lease of their owner's.
+    reentrant: usize,
     /// The lease that ended last.
     pub(crate) last: Option<Contents>,
 }
@@ -252,42 +88,27 @@ impl Record {
         self.upgrader.is_some() || !self.waiters.is_empty()
     }
 
-    /// Whether its holders admit another in that mode.
-    pub(crate) fn admits(&self, mode: Mode) -> bool {
-        let others = |same: fn(Mode) -> bool| self.holders.values().all(|other| same(other.mode));
-        match mode {
-            Mode::Exclusive => self.holders.is_empty(),
-            Mode::Shared => others(|other| other == Mode::Shared),
-            Mode::Permit { of } => {
-                self.holders.len() < of as usize
-                    && others(|other| matches!(other, Mode::Permit { .. }))
-            }
-        }
-    }
-
-    /// The lease of that owner's that covers the mode, if there is one, and its token is high enough.
-    pub(crate) fn entered_by(&mut self, request: &Request, mode: Mode) -> Option<&mut Holder> {
-        self.holders.values_mut().find(|holder| {
-            holder.owner == request.owner
-                && holder.mode.covers(mode)
-                && holder.token >= request.at_least
-        })
-    }
-
-    /// The holder that lasts longest.
-    pub(crate) fn last_holder(&self) -> Option<&Holder> {
-        self.holders.values().max_by_key(|holder| holder.until())
-    }
-
     /// The next tick at which something has to be done.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        let holders = self.holders.values().filter_map(Holder::next_due).min();
-        holders.into_iter().chain(self.quarantine).min()
+        let holders = self.holders.next_due().into_iter();
+        holders.chain(self.quarantine).chain(self.retry).min()
     }
 
-    /// Nobody is granted the key before that tick.
-    pub(crate) fn keep_until(&mut self, tick: u64) {
+    /// Those who wait and would enter a lease of that owner's.
+    pub(crate) fn reentrants(&self, owner: u64) -> Vec<Arc<Waiter>> {
+        if self.reentrant == 0 {
+            return vec![];
+        }
+        let same =
+            |waiter: &&Arc<Waiter>| waiter.wish.reentrant && waiter.wish.request.owner == owner;
+        self.waiters.values().filter(same).cloned().collect()
+    }
+
+    /// Nobody is granted the key before that tick; says whether that is new.
+    pub(crate) fn keep_until(&mut self, tick: u64) -> bool {
+        let new = self.quarantine.is_none();
         self.quarantine = self.quarantine.max(Some(tick));
+        new
     }
 
     /// Adds somebody who wants to know of the end of the table's lease.
@@ -303,8 +124,14 @@ impl Record {
         }
     }
 
+    /// Takes out one who wants to know no more.
+    pub(crate) fn unwatch(&mut self, signal: &Arc<Signal>) {
+        let watch = Arc::downgrade(signal);
+        self.watches.retain(|(_, other)| !other.ptr_eq(&watch));
+    }
+
     /// Takes out who wants to know of that lease's end.
-    pub(crate) fn take_watches(&mut self, token: u64) -> Vec<std::sync::Weak<Signal>> {
+    pub(crate) fn take_watches(&mut self, token: u64) -> Vec<Weak<Signal>> {
         if self.watches.is_empty() {
             return vec![];
         }
@@ -394,6 +221,7 @@ impl Records {
         stripe.next_number += 1;
         waiter.number.store(number, Ordering::Relaxed);
         let record = stripe.get_or_insert(key);
+        record.reentrant += usize::from(waiter.wish.reentrant);
         record.waiters.insert(number, Arc::clone(waiter));
         Ok(())
     }
@@ -429,6 +257,7 @@ impl Records {
         let found = if record.upgrader.as_ref().is_some_and(same) {
             record.upgrader.take().is_some()
         } else if record.waiters.get(&number).is_some_and(same) {
+            record.reentrant -= usize::from(waiter.wish.reentrant);
             record.waiters.remove(&number).is_some()
         } else {
             false
@@ -450,7 +279,7 @@ impl Records {
                     self.waiting.fetch_sub(1, Ordering::Relaxed);
                     wakers.extend(waiter.settle(Err(AcquireError::Closed)));
                 }
-                let of_holders = record.holders.values().flat_map(|holder| &holder.watches);
+                let of_holders = record.holders.iter().flat_map(|holder| &holder.watches);
                 for signal in of_holders.chain(record.watches.iter().map(|watch| &watch.1)) {
                     wakers.extend(signal.upgrade().and_then(|signal| signal.set(Loss::Closed)));
                 }

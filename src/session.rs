@@ -9,14 +9,15 @@ use foldhash::fast::RandomState;
 
 use crate::acquire::Acquire;
 use crate::engine::{Engine, Request};
-use crate::error::{AcquireError, ReleaseError, SessionError};
+use crate::error::{AcquireError, SessionError};
 use crate::hold::Hold;
 use crate::key::{Key, ToKey};
 use crate::lease::Lease;
 use crate::lost::{Lost, Signal};
 use crate::owner::OwnerId;
-use crate::records::Waiter;
+use crate::records::{Waiter, add_watch};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
+use crate::table::Loss;
 use crate::time::Timestamp;
 use crate::wish::{Terms, Wish};
 
@@ -37,7 +38,6 @@ pub(crate) struct SessionCore {
     pub(crate) ttl: Duration,
     word: AtomicU64,
     pub(crate) book: Mutex<Book>,
-    pub(crate) signal: Arc<Signal>,
 }
 
 /// What a session has to see to when it ends.
@@ -51,6 +51,8 @@ pub(crate) struct Book {
     pub(crate) held: HashMap<(Key, u64), u64, RandomState>,
     /// Its acquisitions that may wait; those that have ended are dropped now and then.
     pub(crate) waiters: Vec<Weak<Waiter>>,
+    /// Who wants to know of its end.
+    pub(crate) watches: Vec<Weak<Signal>>,
 }
 
 impl Book {
@@ -60,6 +62,12 @@ impl Book {
             self.held.insert((key, token), hash);
         }
         !self.closed
+    }
+
+    /// The manager is gone; those who want to know of it.
+    pub(crate) fn close(&mut self) -> Vec<Weak<Signal>> {
+        self.closed = true;
+        std::mem::take(&mut self.watches)
     }
 
     /// False if the session is over.
@@ -86,7 +94,6 @@ impl SessionCore {
             ttl,
             word: AtomicU64::new(deadline << FLAGS),
             book: Mutex::new(Book::default()),
-            signal: Signal::new(),
         }
     }
 
@@ -312,9 +319,21 @@ impl<'m> Session<'m> {
         Acquire::new(self.hold.clone(), wish)
     }
 
-    /// Resolves when the session is over, and says how.
+    /// Resolves when the session is over, and says how. Whoever awaits it has a signal of its own.
     pub fn lost(&self) -> Lost {
-        Lost::new(Arc::clone(&self.core.signal))
+        let signal = Signal::new();
+        let mut book = self.core.book.lock();
+        if book.closed {
+            let closed = self.hold.is_closed();
+            signal.set(if closed {
+                Loss::Closed
+            } else {
+                Loss::SessionOver
+            });
+        } else {
+            add_watch(&mut book.watches, Arc::downgrade(&signal), |watch| watch);
+        }
+        Lost::new(signal)
     }
 
     /// Ends it: its keys are free, and its acquisitions that wait are told so. Dropping it does the same
@@ -333,22 +352,6 @@ impl<'m> Session<'m> {
         } else {
             Err(SessionError::Over)
         }
-    }
-
-    /// Releases one of its leases by token.
-    ///
-    /// # Errors
-    ///
-    /// As [`LockManager::release`](crate::LockManager::release).
-    pub fn release(&self, key: impl ToKey, token: crate::FencingToken) -> Result<(), ReleaseError> {
-        if self.hold.is_closed() {
-            return Err(ReleaseError::Closed);
-        }
-        let engine = self.hold.engine();
-        let name = engine.name(key.to_key(&engine.seed), token.get());
-        engine
-            .release_by_key(&name, engine.time.now())
-            .map_err(|ended| crate::lease::release_error(ended, token))
     }
 
     /// The same session without the borrow: it can be stored, returned, sent to another thread.
@@ -403,7 +406,7 @@ impl Engine {
         owner: OwnerId,
         ttl: Duration,
     ) -> Result<Session<'_>, AcquireError> {
-        let core = self.open_session(owner, ttl)?;
+        let core = self.open_session(owner, ttl, false)?;
         Ok(Session::new(Hold::Borrowed(self), core))
     }
 }

@@ -39,7 +39,7 @@ pub struct HolderSnapshot {
     pub mode: Mode,
     /// How often it was entered and not left.
     pub entries: u32,
-    /// How long ago it was granted. Of a plain lease, only known under
+    /// How long ago it was granted. Of a lease that is or was a plain one, only known under
     /// [`introspection`](crate::Builder::introspection).
     pub age: Option<Duration>,
     /// How long it lasts if it is not renewed.
@@ -60,18 +60,6 @@ pub struct WaiterSnapshot {
     pub age: Duration,
     /// Whether it shares the key already, and waits to be alone.
     pub upgrades: bool,
-}
-
-impl KeySnapshot {
-    /// Adds a plain lease that was found apart.
-    pub(crate) fn add_plain(&mut self, other: &Self) {
-        for holder in &other.holders {
-            // Found as the record's already, which has taken it over meanwhile.
-            if self.holders.iter().all(|held| held.token != holder.token) {
-                self.holders.push(holder.clone());
-            }
-        }
-    }
 }
 
 impl fmt::Display for KeySnapshot {

@@ -10,7 +10,6 @@ pub(crate) const MODELLED: bool = cfg!(any(tenure_loom, tenure_shuttle));
 
 #[cfg(not(any(tenure_loom, tenure_shuttle)))]
 mod backend {
-    pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::Arc;
     pub(crate) use std::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -77,7 +76,6 @@ mod backend {
     #[cfg(tenure_shuttle)]
     use shuttle as modelled;
 
-    pub(crate) use modelled::hint::spin_loop;
     pub(crate) use modelled::sync::MutexGuard;
     pub(crate) use modelled::sync::atomic::{
         AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,

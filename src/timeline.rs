@@ -250,23 +250,23 @@ impl Timeline {
         self.nanos_of(tick).saturating_sub(now)
     }
 
-    /// The longest TTL that may be asked for.
-    pub(crate) fn max_ttl(&self) -> Duration {
-        self.max_ttl
+    /// The last tick that a deadline may have.
+    pub(crate) fn last_tick(&self) -> u64 {
+        self.tick_of(self.last_end)
     }
 
     /// The first tick that is at least so long after the start of that one.
     pub(crate) fn after(&self, tick: u64, length: Duration) -> u64 {
         let nanos = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let ticks = nanos.div_ceil(self.tick);
-        tick.saturating_add(ticks).min(self.tick_of(self.last_end))
+        tick.saturating_add(ticks).min(self.last_tick())
     }
 
     /// A tick that is one of so many parts of that length after `now`, and at least one tick.
     pub(crate) fn part(&self, now: u64, length: Duration, parts: u32) -> u64 {
         let nanos = u64::try_from((length / parts).as_nanos()).unwrap_or(u64::MAX);
         now.saturating_add((nanos / self.tick).max(1))
-            .min(self.tick_of(self.last_end))
+            .min(self.last_tick())
     }
 
     pub(crate) fn tick(&self) -> Duration {

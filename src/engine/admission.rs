@@ -8,6 +8,8 @@
 //! in order, and sets the timer for what comes next.
 
 use super::Engine;
+use std::time::Duration;
+
 use super::grants::{Acquired, Denied, MAX_AT_LEAST};
 use super::observing::Change;
 use crate::error::AcquireError;
@@ -16,7 +18,10 @@ use crate::key::Key;
 use crate::records::{Holder, Keeper, Record, Stripe, Timer, Waiter};
 use crate::sync::Arc;
 use crate::table::{Ask, Due, Granted, Handle, Layout, Local, Marked, Refused};
-use crate::wish::{MAX_PERMITS, Mode, Wish};
+use crate::wish::{MAX_PERMITS, Mode, Terms, Wish};
+
+/// The least length of a lease that the manager renews: one tick to each third.
+pub(super) const KEPT_TICKS: u64 = 3;
 
 /// What came of an acquisition that may wait.
 #[derive(Debug)]
@@ -103,6 +108,7 @@ impl<L: Layout> Engine<L> {
                 // Its own plain lease: the record is to count its entries.
                 Denied::Held { owner, .. }
                     if wish.reentrant
+                        && wish.session.is_none()
                         && owner == wish.request.owner
                         && stripe.holds_none(key)
                         && self.take_over(local, stripe, key, hash) =>
@@ -142,21 +148,49 @@ impl<L: Layout> Engine<L> {
             return Ok(acquired);
         };
         if wish.reentrant
-            && let Some(holder) = record.entered_by(&wish.request, wish.mode)
+            && let Some(token) = record.holders.entered_by(wish)
         {
-            let deadline = self.time.deadline(now, wish.request.ttl);
-            let deadline = deadline.map_err(|bad| wish.request.refused(Some(bad)));
-            // Backwards it never goes.
-            holder.deadline = holder.deadline.max(deadline.map_err(Denied::Other)?);
-            holder.entries += 1;
-            let acquired = Acquired::recorded(holder);
-            self.tell(local, &Change::of_holder(EventKind::Renewed, key, holder));
-            return Ok(acquired);
+            return self.enter_again(local, record, wish, token, now);
         }
         if record.has_queue() {
             return Err(self.busy(local, record, key, hash, now));
         }
         self.admit(local, record, wish, hash, now, true)
+    }
+
+    /// Enters a lease that the owner holds already, once more.
+    fn enter_again(
+        &self,
+        local: &mut Local,
+        record: &mut Record,
+        wish: &Wish,
+        token: u64,
+        now: u64,
+    ) -> Result<Acquired, Denied> {
+        let request = &wish.request;
+        let deadline = self.time.deadline(now, request.ttl);
+        let deadline = deadline.map_err(|bad| Denied::Other(request.refused(Some(bad))))?;
+        // The terms of all entries hold for the lease.
+        let terms = wish.terms;
+        let min_until = self.min_until(local, wish);
+        let cap = self.cap(local, wish);
+        let keeper = self.keeper(local, wish);
+        let entered = record.holders.change(token, |holder| {
+            holder.entries += 1;
+            holder.terms.lock_delay = holder.terms.lock_delay.max(terms.lock_delay);
+            holder.min_until = holder.min_until.max(min_until);
+            if terms.max_hold.is_some() {
+                holder.cap = cap.max(holder.deadline);
+                holder.keeper = keeper;
+            }
+            // Backwards it never goes.
+            holder.extend(deadline);
+            let renewed = Change::of_holder(EventKind::Renewed, request.key, holder);
+            (Acquired::recorded(holder), renewed)
+        });
+        let (acquired, renewed) = entered.ok_or(Denied::Again)?;
+        self.tell(local, &renewed);
+        Ok(acquired)
     }
 
     /// Joins the queue; `None` if the key is free after all.
@@ -183,7 +217,7 @@ impl<L: Layout> Engine<L> {
         if marked {
             return Ok(Some(waiter));
         }
-        match self.table.put_mark(local, key, hash, false) {
+        match self.table.put_mark(local, key, hash) {
             Marked::Yes => return Ok(Some(waiter)),
             Marked::Ended => {
                 self.serve(local, stripe, key, hash);
@@ -221,7 +255,7 @@ impl<L: Layout> Engine<L> {
         marked: bool,
     ) -> Result<Acquired, Denied> {
         let request = &wish.request;
-        if record.quarantine.is_some() || !record.admits(wish.mode) {
+        if record.quarantine.is_some() || !record.holders.admit(wish.mode) {
             return Err(self.busy(local, record, request.key, hash, now));
         }
         let deadline = self.time.deadline(now, request.ttl);
@@ -239,13 +273,25 @@ impl<L: Layout> Engine<L> {
             self.tell(local, &Change::of_plain(EventKind::Granted, contents));
             return Ok(Acquired::new(&granted, deadline));
         }
-        let token = self.table.issue(local, &ask, !marked).map_err(refused)?;
+        if wish.session.is_none() || wish.terms != Terms::default() {
+            // What comes later must not fail for want of it.
+            self.need_timer(local, record, request.key, hash)
+                .map_err(refused)?;
+        }
+        let token = match self.table.issue(local, &ask, !marked) {
+            Ok(token) => token,
+            Err(cause) => {
+                self.drop_timer(local, record);
+                return Err(refused(cause));
+            }
+        };
         let holder = self.new_holder(local, wish, token, now, deadline);
         let acquired = Acquired::recorded(&holder);
         if let Some(session) = &wish.session
             && !session.book.lock().add_lease(request.key, token, hash)
         {
             if !marked {
+                self.drop_timer(local, record);
                 self.table.take_mark(local, request.key, hash);
             }
             return Err(Denied::Other(AcquireError::SessionOver));
@@ -256,7 +302,7 @@ impl<L: Layout> Engine<L> {
             local,
             &Change::of_holder(EventKind::Granted, request.key, &holder),
         );
-        record.holders.insert(token, holder);
+        record.holders.insert(holder);
         Ok(acquired)
     }
 
@@ -268,38 +314,58 @@ impl<L: Layout> Engine<L> {
         now: u64,
         deadline: u64,
     ) -> Holder {
-        let terms = wish.terms;
-        let ttl = wish.request.ttl;
-        let mut holder = Holder::new(token, wish.request.owner, now, deadline);
+        let mut holder = Holder::new(token, wish.request.owner, Some(now), deadline);
         holder.mode = wish.mode;
+        holder.terms = wish.terms;
+        holder.min_until = self.min_until(local, wish);
+        holder.cap = self.cap(local, wish);
+        holder.keeper = self.keeper(local, wish);
         holder.session.clone_from(&wish.session);
-        holder.terms = terms;
-        if !terms.min_hold.is_zero() {
-            holder.min_until = self.time.after(local.now + 1, terms.min_hold);
-        }
-        if let Some(max_hold) = terms.max_hold {
-            let cap = self.time.after(local.now + 1, max_hold);
-            holder.deadline = deadline.min(cap);
-            holder.capped = deadline >= cap;
-            holder.keeper = (!holder.capped).then(|| Keeper {
-                ttl,
-                next: self.time.part(local.now, ttl, 3),
-                cap,
-            });
+        if wish.session.is_some() {
+            holder.deadline = holder.cap;
+        } else if holder.keeper.is_some() {
+            // So long that there is a tick between a renewal and the end.
+            holder.deadline = deadline.max(local.now + KEPT_TICKS).min(holder.cap);
         }
         holder
     }
 
+    /// Until when nobody else is granted the key.
+    fn min_until(&self, local: &Local, wish: &Wish) -> u64 {
+        match wish.terms.min_hold {
+            Duration::ZERO => 0,
+            length => self.time.after(local.now + 1, length),
+        }
+    }
+
+    /// The last deadline that a lease of the wish may have.
+    fn cap(&self, local: &Local, wish: &Wish) -> u64 {
+        let max_hold = wish.terms.max_hold;
+        max_hold.map_or(u64::MAX, |length| self.time.after(local.now + 1, length))
+    }
+
+    /// The renewals that the wish asks for. A session has its own.
+    fn keeper(&self, local: &Local, wish: &Wish) -> Option<Keeper> {
+        let kept = wish.terms.max_hold.is_some() && wish.session.is_none();
+        let ttl = wish.request.ttl;
+        kept.then(|| Keeper {
+            ttl,
+            next: self.time.part(local.now, ttl, 3),
+        })
+    }
+
     /// Why the record doesn't admit another.
     fn busy(&self, local: &mut Local, record: &Record, key: Key, hash: u64, now: u64) -> Denied {
-        if let Some(holder) = record.last_holder() {
+        if let Some(holder) = record.holders.last() {
             return Denied::Held {
                 owner: holder.owner,
                 token: holder.token,
                 remaining: self.time.nanos_until(holder.until(), now),
             };
         }
-        match (self.table.live(local, key, hash), record.quarantine) {
+        // Or the head of the queue waits for a place.
+        let kept = record.quarantine.max(record.retry);
+        match (self.table.live(local, key, hash), kept) {
             (Ok(found), _) => self.held(&found.contents, now),
             (Err(_), Some(until)) => Denied::Delayed {
                 remaining: self.time.nanos_until(until, now),
@@ -324,6 +390,7 @@ impl<L: Layout> Engine<L> {
             self.tell_if_idle(local, last, key, hash);
             return;
         };
+        record.retry = None;
         loop {
             let now = self.fresh(local);
             self.sweep(local, record, key, now);
@@ -332,9 +399,7 @@ impl<L: Layout> Engine<L> {
                 let Some(settled) = self.try_upgrade(local, record, &waiter.wish, hash, now) else {
                     break;
                 };
-                self.records.remove(record, &waiter);
-                self.metrics.waited(now.saturating_sub(waiter.since));
-                local.wakes.extend(waiter.settle(settled));
+                self.settle(local, record, &waiter, settled, now);
                 continue;
             }
             let Some(head) = record.head().map(Arc::clone) else {
@@ -349,13 +414,20 @@ impl<L: Layout> Engine<L> {
                     // Whoever ends that lease, or the timer, comes here again.
                     Err(Denied::Held { .. } | Denied::Delayed { .. }) => break,
                     Err(Denied::Again) => continue,
+                    // There may be room as soon as somebody has counted an end: it keeps its turn.
+                    Err(Denied::Other(AcquireError::CapacityExceeded { .. })) => {
+                        record.retry = Some(local.now + 1);
+                        break;
+                    }
                     Err(Denied::Other(error)) => Err(error),
                 }
             };
+            let owner = settled.is_ok().then_some(head.wish.request.owner);
             let last = settled.is_ok() && head.wish.mode == Mode::Exclusive;
-            self.records.remove(record, &head);
-            self.metrics.waited(now.saturating_sub(head.since));
-            local.wakes.extend(head.settle(settled));
+            self.settle(local, record, &head, settled, now);
+            if let Some(owner) = owner {
+                self.let_enter(local, record, owner, key, hash, now);
+            }
             if last {
                 break;
             }
@@ -365,15 +437,80 @@ impl<L: Layout> Engine<L> {
         self.tidy(local, stripe, key, hash);
     }
 
+    /// Takes a waiter out of the queue with its answer.
+    fn settle(
+        &self,
+        local: &mut Local,
+        record: &mut Record,
+        waiter: &Arc<Waiter>,
+        answer: Result<Acquired, AcquireError>,
+        now: u64,
+    ) {
+        self.records.remove(record, waiter);
+        self.metrics.waited(local, now.saturating_sub(waiter.since));
+        local.wakes.extend(waiter.settle(answer));
+    }
+
+    /// An owner has been granted the key: those of its acquisitions that wait and would enter again, do.
+    fn let_enter(
+        &self,
+        local: &mut Local,
+        record: &mut Record,
+        owner: u64,
+        key: Key,
+        hash: u64,
+        now: u64,
+    ) {
+        for waiter in record.reentrants(owner) {
+            if record.holders.is_empty() && !self.take_in(local, record, key, hash) {
+                return;
+            }
+            if let Some(token) = record.holders.entered_by(&waiter.wish)
+                && let Ok(acquired) = self.enter_again(local, record, &waiter.wish, token, now)
+            {
+                self.settle(local, record, &waiter, Ok(acquired), now);
+            }
+        }
+    }
+
+    /// Makes sure that the record has a timer.
+    pub(super) fn need_timer(
+        &self,
+        local: &mut Local,
+        record: &mut Record,
+        key: Key,
+        hash: u64,
+    ) -> Result<(), Refused> {
+        if record.timer.is_none() {
+            // Not registered until it is set.
+            let timer = self
+                .table
+                .timer(local, Due::Record { key, hash }, self.time.last_tick());
+            let (cell, _) = timer.ok_or(Refused::NoCell)?;
+            record.timer = Some(Timer {
+                cell,
+                set_to: u64::MAX,
+            });
+        }
+        Ok(())
+    }
+
+    /// Gives the timer of a record back that is not to be.
+    fn drop_timer(&self, local: &mut Local, record: &mut Record) {
+        if record.is_empty()
+            && let Some(timer) = record.timer.take()
+        {
+            self.table.stop_timer(local, timer.cell);
+        }
+    }
+
     /// Drops the record of a key, and its mark, if there is nothing in it; else sets its timer.
     pub(super) fn tidy(&self, local: &mut Local, stripe: &mut Stripe, key: Key, hash: u64) {
         let Some(record) = stripe.get(key) else {
             return;
         };
         if record.is_empty() {
-            if let Some(timer) = record.timer.take() {
-                self.table.stop_timer(local, timer.cell);
-            }
+            self.drop_timer(local, record);
             let last = record.last.filter(|_| local.observed);
             stripe.records.remove(&key);
             self.table.take_mark(local, key, hash);
@@ -383,19 +520,18 @@ impl<L: Layout> Engine<L> {
         let Some(due) = record.next_due() else {
             return;
         };
-        match &mut record.timer {
-            // Early enough: then it is set anew.
-            Some(timer) if timer.set_to <= due && timer.set_to > local.now => {}
-            Some(timer) => {
-                timer.set_to = due;
-                let word = self.table.set_timer(timer.cell, due);
-                self.watch(timer.cell, word, due);
-            }
-            none => {
-                let (cell, word) = self.table.timer(local, Due::Record { key, hash }, due);
-                *none = Some(Timer { cell, set_to: due });
-                self.watch(cell, word, due);
-            }
+        // A record with nothing but waiters may have none, and do without if there is no cell: whoever
+        // comes by tries again, too.
+        if self.need_timer(local, record, key, hash).is_err() {
+            return;
+        }
+        if let Some(timer) = &mut record.timer
+            // Otherwise it rings early enough, and is set anew then.
+            && !(local.now + 1..=due).contains(&timer.set_to)
+        {
+            timer.set_to = due;
+            let word = self.table.set_timer(timer.cell, due);
+            self.watch(timer.cell, word, due);
         }
     }
 
@@ -416,6 +552,8 @@ impl<L: Layout> Engine<L> {
         let key = waiter.key();
         self.stay_away(waiter);
         if let Some(Ok(acquired)) = waiter.take() {
+            // Nobody has had it: its terms are void.
+            self.void_terms(&self.name(key, acquired.token));
             // Over or not, it is over now.
             let _ = self.release(acquired.handle, acquired.deadline, key, acquired.token);
         }
@@ -429,7 +567,7 @@ impl<L: Layout> Engine<L> {
             if let Some(record) = stripe.get(key)
                 && self.records.remove(record, waiter)
             {
-                self.metrics.gave_up();
+                self.metrics.gave_up(local);
                 // Who is next may be less demanding.
                 self.serve(local, &mut stripe, key, waiter.hash);
             }

@@ -2,8 +2,11 @@
 //!
 //! An owner waits for all who hold the key in a way that keeps it out, and for those ahead of it in the
 //! queue. Permits are left out: any of their holders may make room, so a circle through one of them need
-//! not be a deadlock. The search is Coffman's and Holt's condition on the graph of owners, depth first, up
-//! to a bound; it starts where an edge is added, so whoever closes a circle finds it.
+//! not be a deadlock. The search is for a circle in the graph of owners (Holt, 1972), breadth first, up to a
+//! bound; it starts where an edge is added, so whoever closes a circle finds it, and the shortest one.
+//!
+//! Who waits behind others in a queue waits for all that those wait for, so a queue is looked at once, from
+//! where its last waiter that the search comes to stands.
 //!
 //! An edge is entered and the search made under one lock, after the acquisition has its place in the
 //! queue: of two who close a circle together, the later sees the edges of both. The records of the keys are
@@ -18,6 +21,7 @@ use super::grants::Denied;
 use super::{Engine, Entered};
 use crate::error::{AcquireError, Cycle};
 use crate::key::Key;
+use crate::metrics;
 use crate::owner::OwnerId;
 use crate::records::Waiter;
 use crate::sync::{Arc, Mutex};
@@ -61,7 +65,7 @@ impl Waits {
     fn of(&self, owner: u64) -> Vec<Arc<Waiter>> {
         let waiters = self.by_owner.get(&owner);
         let waiters = waiters.into_iter().flatten().filter_map(Weak::upgrade);
-        waiters.filter(|waiter| waiter.is_waiting()).collect()
+        waiters.collect()
     }
 }
 
@@ -89,35 +93,46 @@ impl Detector {
     }
 }
 
-/// A search under way.
-struct Search<'a, L: Layout> {
-    engine: &'a Engine<L>,
-    waits: &'a Waits,
-    /// Who must not be met again.
-    start: u64,
-    seen: HashSet<u64, RandomState>,
-    path: Vec<(OwnerId, Key)>,
+/// A wait that the search has come to, and from which one.
+#[derive(Debug)]
+struct Step {
+    waiter: Arc<Waiter>,
+    from: Option<usize>,
+    depth: usize,
 }
 
-impl<L: Layout> Search<'_, L> {
-    /// Whether the path, continued with that wait, comes back to its start.
-    fn closes(&mut self, waiter: &Arc<Waiter>) -> bool {
-        let owner = OwnerId(waiter.wish.request.owner);
-        self.path.push((owner, waiter.key()));
-        for blocker in self.engine.blockers(waiter) {
-            if blocker == self.start {
-                return true;
-            }
-            if self.path.len() < self.engine.detector.max_depth && self.seen.insert(blocker) {
-                for next in self.waits.of(blocker) {
-                    if self.closes(&next) {
-                        return true;
-                    }
-                }
-            }
+/// A search under way.
+#[derive(Debug, Default)]
+struct Search {
+    steps: Vec<Step>,
+    owners: HashSet<u64, RandomState>,
+    /// The queues that were looked at, as a whole (or only for who shares), and from which place on.
+    queues: HashMap<Key, (bool, u64), RandomState>,
+}
+
+impl Search {
+    /// Whether all that a waiter waits for has been come to already, since it waits behind another.
+    fn has_seen(&mut self, waiter: &Waiter) -> bool {
+        let (number, exclusive) = (waiter.number(), waiter.wish.mode == Mode::Exclusive);
+        let seen = self.queues.get(&waiter.key());
+        if seen.is_some_and(|&(whole, place)| place >= number && (whole || !exclusive)) {
+            return true;
         }
-        self.path.pop();
+        self.queues.insert(waiter.key(), (exclusive, number));
         false
+    }
+
+    /// The waits that have led to a step, from the first.
+    fn path(&self, to: usize) -> Vec<(OwnerId, Key)> {
+        let mut path = vec![];
+        let mut at = Some(to);
+        while let Some(step) = at.map(|at| &self.steps[at]) {
+            let owner = OwnerId(step.waiter.wish.request.owner);
+            path.push((owner, step.waiter.key()));
+            at = step.from;
+        }
+        path.reverse();
+        path
     }
 }
 
@@ -127,20 +142,52 @@ impl<L: Layout> Engine<L> {
         if self.detector.max_depth == 0 {
             return None;
         }
-        let mut waits = self.detector.waits.lock();
-        waits.add(waiter);
-        let mut search = Search {
-            engine: self,
-            waits: &waits,
-            start: waiter.wish.request.owner,
-            seen: HashSet::default(),
-            path: vec![],
+        // What it keeps hold of is dropped without the lock: the last reference to a waiter drops a waker.
+        let mut search = Search::default();
+        let waits = {
+            let mut waits = self.detector.waits.lock();
+            waits.add(waiter);
+            self.search(&waits, &mut search, waiter)
         };
-        let waits = search.closes(waiter).then_some(search.path)?;
-        let cycle = Box::new(Cycle { waits });
+        let cycle = Box::new(Cycle { waits: waits? });
         self.detector.keep(&cycle);
-        self.metrics.deadlock(&cycle);
+        metrics::tell(vec![self.metrics.deadlock(&cycle)]);
         Some(cycle)
+    }
+
+    fn search(
+        &self,
+        waits: &Waits,
+        search: &mut Search,
+        waiter: &Arc<Waiter>,
+    ) -> Option<Vec<(OwnerId, Key)>> {
+        let start = waiter.wish.request.owner;
+        search.steps.push(Step {
+            waiter: Arc::clone(waiter),
+            from: None,
+            depth: 1,
+        });
+        let mut at = 0;
+        while let Some(Step { waiter, depth, .. }) = search.steps.get(at) {
+            let (waiter, depth) = (Arc::clone(waiter), *depth);
+            if !search.has_seen(&waiter) {
+                for blocker in self.blockers(&waiter) {
+                    if blocker == start {
+                        return Some(search.path(at));
+                    }
+                    if depth < self.detector.max_depth && search.owners.insert(blocker) {
+                        let next = waits.of(blocker).into_iter().map(|waiter| Step {
+                            waiter,
+                            from: Some(at),
+                            depth: depth + 1,
+                        });
+                        search.steps.extend(next);
+                    }
+                }
+            }
+            at += 1;
+        }
+        None
     }
 
     /// Has a waiter leave the queue again if its waiting would never end.
@@ -169,7 +216,7 @@ impl<L: Layout> Engine<L> {
             let mut stripe = self.records.lock(hash);
             if let Some(record) = stripe.get(key) {
                 let upgraded = waiter.wish.upgrade;
-                let holders = record.holders.values().filter(|holder| {
+                let holders = record.holders.iter().filter(|holder| {
                     Some(holder.token) != upgraded
                         && holder.until() > local.now
                         && (mode == Mode::Exclusive || holder.mode == Mode::Exclusive)

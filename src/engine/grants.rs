@@ -7,7 +7,7 @@ use crate::error::AcquireError;
 use crate::key::Key;
 use crate::locals::{self, Entry};
 use crate::owner::OwnerId;
-use crate::sync::{Ordering, spin_loop};
+use crate::sync::Ordering;
 use crate::table::{
     Ask, Beside, Contents, Granted, Handle, LastStamp, Layout, Local, Refused, Stamp,
 };
@@ -18,9 +18,6 @@ use crate::wish::Wish;
 /// The most that a grant may be asked for at least. A jump of tokens moves those of all keys, so the
 /// rest of the range is for what is granted afterwards: 2^56 grants of the busiest key.
 pub(crate) const MAX_AT_LEAST: u64 = FencingToken::MAX.get() - (1 << 56);
-
-/// How often a place within the limit is asked for before a waiter is told that there is none.
-const PLACE_TRIES: u32 = 1_000;
 
 /// A lease that was granted, with all that its guard needs to know.
 #[derive(Clone, Copy, Debug)]
@@ -329,21 +326,24 @@ impl<L: Layout> Engine<L> {
         let Some(capacity) = &self.capacity else {
             return Ok(());
         };
-        // Others hold a place for a moment while they find that they can't have the lease.
-        let mut tries = 0;
-        while !Self::has_place(local) {
-            if capacity.reserve() {
-                local.reserved += 1;
-            } else if let Ok(found) = self.table.live(local, ask.key, ask.hash) {
-                return Err(Refused::Held(found.contents));
-            } else if tries == PLACE_TRIES {
-                return Err(Refused::NoCell);
-            } else {
-                tries += 1;
-                spin_loop();
-            }
+        if Self::has_place(local) {
+            return Ok(());
         }
-        Ok(())
+        if capacity.reserve() {
+            local.reserved += 1;
+            return Ok(());
+        }
+        match self.table.live(local, ask.key, ask.hash) {
+            Ok(found) => Err(Refused::Held(found.contents)),
+            Err(_) => Err(Refused::NoCell),
+        }
+    }
+
+    /// Counts keys that are kept free, which take the place of a lease each.
+    pub(super) fn count_kept(&self, by: i64) {
+        if let Some(capacity) = &self.capacity {
+            capacity.out.fetch_add(by, Ordering::AcqRel);
+        }
     }
 
     /// Whether this operation has ended or counted in advance more leases than it has granted.

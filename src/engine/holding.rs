@@ -1,5 +1,6 @@
 //! The leases that records hold, by token: how they are renewed, and how they end.
 
+use super::admission::KEPT_TICKS;
 use super::grants::{Acquired, MAX_AT_LEAST};
 use super::observing::{Change, kind_of};
 use super::{Engine, Seen};
@@ -10,47 +11,46 @@ use crate::lost::Signal;
 use crate::records::{Holder, Record, Stripe};
 use crate::sync::Arc;
 use crate::table::{
-    Ask, Contents, Due, Ended, Handle, Layout, Local, Loss, Marked, Name, Note, Unrenewed,
+    Ask, Contents, Due, Ended, Handle, Layout, Local, Loss, Marked, Name, Unrenewed,
 };
-use crate::wish::{Mode, Wish};
+use crate::wish::{Mode, Terms, Wish};
 
 impl<L: Layout> Engine<L> {
     /// Ends the record's leases that are over, and renews those that the manager keeps.
     pub(super) fn sweep(&self, local: &mut Local, record: &mut Record, key: Key, now: u64) {
-        let mut over = vec![];
-        for holder in record.holders.values_mut() {
-            if holder.is_over(local.now) {
-                over.push((holder.token, holder.how_over()));
-                continue;
-            }
-            self.keep(local, key, holder, now);
-        }
-        for (token, loss) in over {
+        for (token, loss) in record.holders.over(local.now) {
             self.end_holder(local, record, key, token, loss);
+        }
+        for token in record.holders.to_renew(local.now) {
+            let (tick, part) = (local.now, |ttl| self.time.part(local.now, ttl, 3));
+            let kept = record.holders.change(token, |holder| {
+                let keeper = holder.keeper.as_mut()?;
+                keeper.next = part(keeper.ttl);
+                let deadline = self.time.deadline(now, keeper.ttl).unwrap_or(u64::MAX);
+                let before = holder.deadline;
+                holder.extend(deadline.max(tick + KEPT_TICKS));
+                let stops = holder.deadline >= holder.cap;
+                if stops {
+                    holder.keeper = None;
+                }
+                let renewed = Change::of_holder(EventKind::Renewed, key, holder);
+                Some((renewed, holder.deadline > before, stops))
+            });
+            let Some(Some((renewed, later, stops))) = kept else {
+                continue;
+            };
+            if later {
+                self.tell(local, &renewed);
+            }
+            if stops {
+                self.metrics.keeper_gave_up(local, key, token);
+                let kind = EventKind::GivenUp;
+                self.tell(local, &Change { kind, ..renewed });
+            }
         }
         if record.quarantine.is_some_and(|until| until <= local.now) {
             record.quarantine = None;
-        }
-    }
-
-    /// Renews a lease that the manager keeps, if it is time.
-    fn keep(&self, local: &mut Local, key: Key, holder: &mut Holder, now: u64) {
-        let Some(keeper) = &mut holder.keeper else {
-            return;
-        };
-        if keeper.next > local.now {
-            return;
-        }
-        let deadline = self.time.deadline(now, keeper.ttl).unwrap_or(keeper.cap);
-        holder.deadline = holder.deadline.max(deadline.min(keeper.cap));
-        keeper.next = self.time.part(local.now, keeper.ttl, 3);
-        let stops = holder.deadline == keeper.cap;
-        self.tell(local, &Change::of_holder(EventKind::Renewed, key, holder));
-        if stops {
-            holder.keeper = None;
-            holder.capped = true;
-            self.metrics.keeper_gave_up(key, holder.token);
-            self.tell(local, &Change::of_holder(EventKind::GivenUp, key, holder));
+            self.count_kept(-1);
         }
     }
 
@@ -64,7 +64,7 @@ impl<L: Layout> Engine<L> {
         token: u64,
         loss: Loss,
     ) {
-        let Some(holder) = record.holders.remove(&token) else {
+        let Some(holder) = record.holders.remove(token) else {
             return;
         };
         local.counters.add_end();
@@ -88,10 +88,10 @@ impl<L: Layout> Engine<L> {
                 Loss::Revoked => local.now + 1,
                 _ => over_since,
             };
-            record.keep_until(self.time.after(end, holder.terms.lock_delay));
+            self.keep_until(record, self.time.after(end, holder.terms.lock_delay));
         }
         if holder.min_until > local.now {
-            record.keep_until(holder.min_until);
+            self.keep_until(record, holder.min_until);
         }
         for signal in &holder.watches {
             local
@@ -101,25 +101,31 @@ impl<L: Layout> Engine<L> {
         if let Some(session) = &holder.session {
             session.book.lock().held.remove(&(key, token));
         }
-        self.tell(local, &Change::of_holder(kind_of(loss), key, &holder));
+        let kind = if clean {
+            EventKind::Released
+        } else {
+            kind_of(loss)
+        };
+        self.tell(local, &Change::of_holder(kind, key, &holder));
         record.last = local.last_end.take();
+    }
+
+    fn keep_until(&self, record: &mut Record, tick: u64) {
+        if record.keep_until(tick) {
+            self.count_kept(1);
+        }
     }
 
     /// What this operation has seen to end, or to be due, is told to the records and sessions.
     pub(super) fn follow_up(&self, local: &mut Local) {
-        for Note {
-            key,
-            hash,
-            token,
-            loss,
-            ..
-        } in std::mem::take(&mut local.notes)
-        {
+        for note in std::mem::take(&mut local.notes) {
+            let (key, hash) = (note.key, note.hash);
             let mut stripe = self.records.lock(hash);
+            self.tell_end(local, &note);
             if let Some(record) = stripe.get(key) {
-                record.tell(token, loss, &mut local.wakes);
-                self.serve(local, &mut stripe, key, hash);
+                record.tell(note.token, note.loss, &mut local.wakes);
             }
+            self.serve(local, &mut stripe, key, hash);
         }
         for due in std::mem::take(&mut local.due) {
             match due {
@@ -147,26 +153,38 @@ impl<L: Layout> Engine<L> {
         let mut stripe = self.records.lock(name.hash);
         self.serve(local, &mut stripe, name.key, name.hash);
         let record = stripe.get(name.key)?;
-        let result = record
-            .holders
-            .contains_key(&name.token)
-            .then(|| f(self, local, record));
+        record.holders.get(name.token)?;
+        let result = f(self, local, record);
         self.serve(local, &mut stripe, name.key, name.hash);
-        result
+        Some(result)
     }
 
     /// Releases a lease of the record's: the last of its entries frees it.
     pub(super) fn release_recorded(&self, local: &mut Local, name: &Name) -> Result<(), Ended> {
         let released = self.with_holder(local, name, |engine, local, record| {
-            if let Some(holder) = record.holders.get_mut(&name.token)
-                && holder.entries > 1
-            {
+            let left = record.holders.change(name.token, |holder| {
                 holder.entries -= 1;
-                return;
+                holder.entries
+            });
+            if left == Some(0) {
+                engine.end_holder(local, record, name.key, name.token, Loss::Released);
             }
-            engine.end_holder(local, record, name.key, name.token, Loss::Released);
         });
         released.ok_or_else(|| self.table.over(local, name))
+    }
+
+    /// Has a lease of the record's end without what its terms bring about, if nobody else has entered it.
+    pub(super) fn void_terms(&self, name: &Name) {
+        self.with(self.time.now(), |local| {
+            self.with_holder(local, name, |_, _, record| {
+                record.holders.change(name.token, |holder| {
+                    if holder.entries == 1 {
+                        holder.terms = Terms::default();
+                        holder.min_until = 0;
+                    }
+                });
+            });
+        });
     }
 
     pub(super) fn renew_recorded(
@@ -176,16 +194,17 @@ impl<L: Layout> Engine<L> {
         deadline: u64,
     ) -> Result<(u64, Handle), Unrenewed> {
         let renewed = self.with_holder(local, name, |engine, local, record| {
-            let holder = record.holders.get_mut(&name.token)?;
-            if holder.session.is_some() {
-                return None;
-            }
-            holder.deadline = holder.deadline.max(deadline);
-            engine.tell(
-                local,
-                &Change::of_holder(EventKind::Renewed, name.key, holder),
-            );
-            Some((holder.deadline, Handle::recorded(holder.mode.code())))
+            let renewed = record.holders.change(name.token, |holder| {
+                if holder.session.is_some() {
+                    return None;
+                }
+                holder.extend(deadline);
+                let renewed = Change::of_holder(EventKind::Renewed, name.key, holder);
+                Some((renewed, holder.deadline, holder.mode))
+            });
+            let (renewed, deadline, mode) = renewed??;
+            engine.tell(local, &renewed);
+            Some((deadline, Handle::recorded(mode.code())))
         });
         match renewed {
             Some(Some(renewed)) => Ok(renewed),
@@ -200,8 +219,8 @@ impl<L: Layout> Engine<L> {
         self.serve(local, &mut stripe, name.key, name.hash);
         let record = stripe.get(name.key)?;
         let holder = match name.token {
-            0 => record.last_holder(),
-            token => record.holders.get(&token),
+            0 => record.holders.last(),
+            token => record.holders.get(token),
         }?;
         Some(Seen::recorded(name.key, holder))
     }
@@ -213,7 +232,7 @@ impl<L: Layout> Engine<L> {
         let holders = stripe
             .get(key)
             .into_iter()
-            .flat_map(|record| record.holders.values());
+            .flat_map(|record| record.holders.iter());
         holders.map(|holder| Seen::recorded(key, holder)).collect()
     }
 
@@ -226,7 +245,7 @@ impl<L: Layout> Engine<L> {
         };
         let seen: Vec<Seen> = record
             .holders
-            .values()
+            .iter()
             .map(|holder| Seen::recorded(key, holder))
             .collect();
         for lease in &seen {
@@ -247,30 +266,46 @@ impl<L: Layout> Engine<L> {
         hash: u64,
     ) -> bool {
         if stripe.get(key).is_none() {
-            match self.table.put_mark(local, key, hash, true) {
+            match self.table.put_mark(local, key, hash) {
                 Marked::Yes | Marked::Ended => _ = stripe.get_or_insert(key),
                 Marked::Free => return true,
                 Marked::Full => return false,
             }
         }
         let record = stripe.get_or_insert(key);
+        let taken = self.take_in(local, record, key, hash);
+        self.tidy(local, stripe, key, hash);
+        taken
+    }
+
+    /// The same for a key that has a record.
+    pub(super) fn take_in(
+        &self,
+        local: &mut Local,
+        record: &mut Record,
+        key: Key,
+        hash: u64,
+    ) -> bool {
         while let Ok(found) = self.table.live(local, key, hash) {
+            // The wheel must know of it after that, too.
+            if self.need_timer(local, record, key, hash).is_err() {
+                return false;
+            }
             let Contents {
                 token,
                 owner,
                 deadline,
                 ..
             } = found.contents;
-            let mut holder = Holder::new(token, owner, self.time.now(), deadline);
+            let mut holder = Holder::new(token, owner, self.granted_at(key), deadline);
             // Whoever asks in between finds the mark, and waits for the lock.
             if self.table.take_out(local, hash, &found) {
                 holder.watches = record.take_watches(token);
                 local.counters.take_back_end();
-                record.holders.insert(token, holder);
+                record.holders.insert(holder);
                 break;
             }
         }
-        self.tidy(local, stripe, key, hash);
         true
     }
 
@@ -281,26 +316,31 @@ impl<L: Layout> Engine<L> {
             let mut stripe = self.records.lock(name.hash);
             let (key, hash) = (name.key, name.hash);
             self.serve(local, &mut stripe, key, hash);
-            let recorded = |stripe: &mut Stripe| {
-                let record = stripe.get(key);
-                record.is_some_and(|record| record.holders.contains_key(&name.token))
-            };
-            if !recorded(&mut stripe) && self.table.validate(local, name).is_ok() {
+            let recorded = stripe.get(key).is_some_and(|record| {
+                let held = record.holders.get(name.token);
+                held.is_some()
+            });
+            if !recorded && self.table.validate(local, name).is_ok() {
                 self.take_over(local, &mut stripe, key, hash);
             }
-            let holder = stripe
-                .get(key)
-                .and_then(|record| record.holders.get_mut(&name.token));
-            let Some(holder) = holder else {
-                return Err(self.table.over(local, name));
-            };
-            if holder.mode == Mode::Exclusive {
-                holder.mode = Mode::Shared;
-                self.tell(local, &Change::of_holder(EventKind::Renewed, key, holder));
+            let shared = stripe.get(key).and_then(|record| {
+                record.holders.change(name.token, |holder| {
+                    let before = holder.mode;
+                    if before == Mode::Exclusive {
+                        holder.mode = Mode::Shared;
+                    }
+                    let renewed = Change::of_holder(EventKind::Renewed, key, holder);
+                    (holder.mode, renewed, holder.mode != before)
+                })
+            });
+            if let Some((_, renewed, true)) = &shared {
+                self.tell(local, renewed);
             }
-            let handle = Handle::recorded(holder.mode.code());
             self.serve(local, &mut stripe, key, hash);
-            Ok(handle)
+            match shared {
+                Some((mode, ..)) => Ok(Handle::recorded(mode.code())),
+                None => Err(self.table.over(local, name)),
+            }
         })
     }
 
@@ -319,11 +359,11 @@ impl<L: Layout> Engine<L> {
         let lapsed = AcquireError::Lapsed {
             token: crate::FencingToken::granted(token),
         };
-        let Some(old) = record.holders.get(&token) else {
+        let Some(old) = record.holders.get(token) else {
             return Some(Err(lapsed));
         };
         let until = old.deadline;
-        if record.holders.len() > 1 {
+        if record.holders.len() > 1 || record.quarantine.is_some() {
             return None;
         }
         let deadline = match self.time.deadline(now, request.ttl) {
@@ -341,26 +381,35 @@ impl<L: Layout> Engine<L> {
                 return Some(Err(denied.into()));
             }
         };
-        let mut holder = record.holders.remove(&token)?;
+        let mut holder = record.holders.remove(token)?;
         if let Some(session) = &holder.session {
             let mut book = session.book.lock();
             book.held.remove(&(request.key, token));
             book.add_lease(request.key, issued, hash);
         }
+        let released = Change::of_holder(EventKind::Released, request.key, &holder);
+        if holder.entries > 1 {
+            // Other guards have the old token, and so nothing to give back any more.
+            holder.entries = 1;
+            for signal in std::mem::take(&mut holder.watches) {
+                let signal = signal.upgrade();
+                local
+                    .wakes
+                    .extend(signal.and_then(|signal| signal.set(Loss::Released)));
+            }
+        }
         holder.token = issued;
         holder.mode = Mode::Exclusive;
-        holder.deadline = deadline;
-        // Other guards have the old token, and so nothing to give back any more.
-        holder.entries = 1;
+        holder.extend(deadline);
         // The old one is over, and this one a grant of its own.
         local.counters.add_end();
         local.counters.add_grant();
+        self.tell(local, &released);
+        local.last_end = None;
+        let granted = Change::of_holder(EventKind::Granted, request.key, &holder);
+        self.tell(local, &granted);
         let acquired = Acquired::recorded(&holder);
-        self.tell(
-            local,
-            &Change::of_holder(EventKind::Granted, request.key, &holder),
-        );
-        record.holders.insert(issued, holder);
+        record.holders.insert(holder);
         Some(Ok(acquired))
     }
 
@@ -389,7 +438,7 @@ impl<L: Layout> Engine<L> {
                 let waits = owners.map(|owner| (crate::OwnerId(owner), key)).to_vec();
                 let cycle = Box::new(crate::Cycle { waits });
                 self.detector.keep(&cycle);
-                self.metrics.deadlock(&cycle);
+                local.reports.push(self.metrics.deadlock(&cycle));
                 return Err(AcquireError::Deadlock { cycle });
             }
             if let Some(settled) = self.try_upgrade(local, record, wish, hash, now) {
@@ -419,45 +468,38 @@ impl<L: Layout> Engine<L> {
                 return;
             }
             self.serve(local, &mut stripe, key, hash);
-            if let Some(record) = stripe.get(key)
-                && let Some(holder) = record.holders.get_mut(&name.token)
-            {
-                holder.watch(&signal);
+            let watch = |record: &mut Record| {
+                let watched = |holder: &mut Holder| holder.watch(&signal);
+                record.holders.change(name.token, watched).is_some()
+            };
+            if stripe.get(key).is_some_and(watch) {
                 return;
             }
-            let marked = stripe.get(key).is_some()
-                || !matches!(self.table.put_mark(local, key, hash, true), Marked::Free);
-            if marked {
+            let marked = match stripe.get(key) {
+                Some(_) => Marked::Yes,
+                None => self.table.put_mark(local, key, hash),
+            };
+            if marked == Marked::Full {
+                signal.set(Loss::Unwatched);
+                return;
+            }
+            if marked != Marked::Free {
                 stripe.get_or_insert(key).watch(name.token, &signal);
             }
             // After the mark: whoever ends it later sees that.
-            if !marked || self.table.validate(local, name).is_err() {
+            if marked == Marked::Free || self.table.validate(local, name).is_err() {
                 let expired = deadline <= local.now;
-                let loss = if expired {
+                signal.set(if expired {
                     Loss::Expired
                 } else {
                     Loss::Revoked
-                };
-                signal.set(loss);
+                });
                 if let Some(record) = stripe.get(key) {
-                    record.take_watches(name.token);
+                    record.unwatch(&signal);
                 }
             }
             self.serve(local, &mut stripe, key, hash);
         });
         signal
-    }
-}
-
-impl Holder {
-    /// How it ended, if by itself.
-    fn how_over(&self) -> Loss {
-        if self.session.is_some() {
-            Loss::SessionOver
-        } else if self.capped {
-            Loss::MaxHold
-        } else {
-            Loss::Expired
-        }
     }
 }

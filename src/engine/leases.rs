@@ -31,7 +31,7 @@ impl Seen {
     }
 
     /// Of which it is not known where it stands.
-    fn plain(contents: Contents) -> Self {
+    pub(super) fn plain(contents: Contents) -> Self {
         Self {
             contents,
             handle: Handle::recorded(Mode::Exclusive.code()),
@@ -291,7 +291,7 @@ impl<L: Layout> Engine<L> {
             let stripe = stripe.lock();
             let mut seen = vec![];
             for (&key, record) in &stripe.records {
-                let holders = record.holders.values();
+                let holders = record.holders.iter();
                 seen.extend(holders.map(|holder| Seen::recorded(key, holder)));
             }
             seen

@@ -5,6 +5,8 @@
 
 mod admission;
 mod batches;
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod between;
 mod deadlock;
 mod grants;
 mod holding;
@@ -30,7 +32,7 @@ pub(crate) use self::leases::Seen;
 use self::observing::Observers;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
@@ -127,6 +129,8 @@ impl<L: Layout> Home for Engine<L> {
         self.chores(local);
         while self.table.spill(local) {}
         wake::wake_all(std::mem::take(&mut local.wakes));
+        metrics::tell(std::mem::take(&mut local.reports));
+        drop(std::mem::take(&mut local.streams));
         if self.table.wants_resize() {
             self.wake_driver();
         }
@@ -214,9 +218,15 @@ impl<L: Layout> Engine<L> {
         }
         self.account(local);
         let wakes = std::mem::take(&mut local.wakes);
+        let reports = std::mem::take(&mut local.reports);
+        let streams = std::mem::take(&mut local.streams);
         locals::put(entry);
         // Code of the user's: it may use the manager.
         wake::wake_all(wakes);
+        if !reports.is_empty() {
+            metrics::tell(reports);
+        }
+        drop(streams);
         result
     }
 
@@ -337,7 +347,10 @@ impl<L: Layout> Engine<L> {
         wakes.extend(self.observers.close());
         for (_, session) in self.sessions.lock().drain() {
             session.close();
-            wakes.extend(session.signal.set(Loss::Closed));
+            let watches = session.book.lock().close();
+            for signal in watches.iter().filter_map(Weak::upgrade) {
+                wakes.extend(signal.set(Loss::Closed));
+            }
         }
         locals::forget(self);
         wake::wake_all(wakes);

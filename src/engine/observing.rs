@@ -20,7 +20,7 @@ use crate::owner::OwnerId;
 use crate::records::{Holder, Record, Stripe};
 use crate::snapshot::{HolderSnapshot, KeySnapshot, WaiterSnapshot};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
-use crate::table::{Contents, Layout, Local, Loss, Name};
+use crate::table::{Contents, Layout, Local, Loss, Name, Note};
 use crate::token::FencingToken;
 use crate::wish::{Mode, Wish};
 
@@ -65,6 +65,8 @@ pub(super) struct Change {
     pub(super) mode: Mode,
     /// When the lease was granted, if it is known.
     pub(super) granted: Option<u64>,
+    /// It is the table's.
+    pub(super) plain: bool,
 }
 
 impl Change {
@@ -72,9 +74,13 @@ impl Change {
         let Seen { contents, mode, .. } = Seen::recorded(key, holder);
         Self {
             kind,
-            contents,
+            contents: Contents {
+                deadline: holder.deadline(),
+                ..contents
+            },
             mode,
-            granted: Some(holder.granted),
+            granted: holder.granted,
+            plain: false,
         }
     }
 
@@ -84,6 +90,7 @@ impl Change {
             contents,
             mode: Mode::Exclusive,
             granted: None,
+            plain: true,
         }
     }
 }
@@ -127,18 +134,19 @@ impl<L: Layout> Engine<L> {
             contents,
             mode,
             granted,
+            plain,
         } = *change;
         let now = self.time.now();
         let mut name = None;
         if let Some(tracked) = &self.observers.tracked {
             match kind {
-                EventKind::Granted if granted.is_none() => {
+                EventKind::Granted if plain => {
                     tracked.entry(contents.key).or_default().granted = Some(now);
                 }
                 EventKind::Released | EventKind::Expired | EventKind::Revoked => {
                     let of_key = tracked.get(&contents.key).and_then(|key| key.granted);
                     if let Some(granted) = granted.or(of_key) {
-                        self.metrics.held(now.saturating_sub(granted));
+                        self.metrics.held(local, now.saturating_sub(granted));
                     }
                 }
                 _ => {}
@@ -166,18 +174,37 @@ impl<L: Layout> Engine<L> {
             mode,
             deadline: self.time.start_of(contents.deadline),
         };
-        self.metrics.event(&event);
+        self.metrics.event(local, &event);
         let mut streams = self.observers.streams.lock();
         let mut gone = false;
         for stream in &*streams {
             match stream.upgrade() {
-                Some(stream) => local.wakes.extend(stream.push(event.clone())),
+                Some(stream) => {
+                    local.wakes.extend(stream.push(event.clone()));
+                    if local.streams.iter().all(|it| !Arc::ptr_eq(it, &stream)) {
+                        local.streams.push(stream);
+                    }
+                }
                 None => gone = true,
             }
         }
         if gone {
             self.unobserve(&mut streams);
         }
+    }
+
+    /// Tells of the end of a plain lease, unless it was told before.
+    pub(super) fn tell_end(&self, local: &mut Local, note: &Note) {
+        if note.told {
+            return;
+        }
+        let contents = Contents {
+            key: note.key,
+            token: note.token,
+            owner: note.owner,
+            deadline: note.deadline,
+        };
+        self.tell(local, &Change::of_plain(kind_of(note.loss), contents));
     }
 
     /// Tells of the plain leases that this operation has ended so far.
@@ -187,15 +214,8 @@ impl<L: Layout> Engine<L> {
         }
         let mut notes = std::mem::take(&mut local.notes);
         for note in &mut notes {
-            if !std::mem::replace(&mut note.told, true) {
-                let contents = Contents {
-                    key: note.key,
-                    token: note.token,
-                    owner: note.owner,
-                    deadline: note.deadline,
-                };
-                self.tell(local, &Change::of_plain(kind_of(note.loss), contents));
-            }
+            self.tell_end(local, note);
+            note.told = true;
         }
         local.notes = notes;
     }
@@ -277,9 +297,20 @@ impl<L: Layout> Engine<L> {
         for stripe in self.records.stripes() {
             let now = self.time.now();
             let stripe = stripe.lock();
-            for (&key, record) in &stripe.records {
-                keys.push(self.snapshot_of(key, record, now));
-            }
+            self.with(now, |local| {
+                for (&key, record) in &stripe.records {
+                    let mut snapshot = self.snapshot_of(key, record, now);
+                    // Ends nothing, and so wakes nobody: the stripe is locked.
+                    let found = self.table.find(local, key, self.table.hash(key));
+                    if let Ok(found) = found
+                        && found.contents.deadline > local.now
+                    {
+                        let plain = self.plain_snapshot(&Seen::plain(found.contents), now);
+                        snapshot.holders.extend(plain.holders);
+                    }
+                    keys.push(snapshot);
+                }
+            });
         }
         keys
     }
@@ -287,16 +318,13 @@ impl<L: Layout> Engine<L> {
     fn snapshot_of(&self, key: Key, record: &Record, now: u64) -> KeySnapshot {
         let tick = self.time.tick_of(now);
         let age = |since: u64| Duration::from_nanos(now.saturating_sub(since));
-        let holders = record
-            .holders
-            .values()
-            .filter(|holder| holder.until() > tick);
+        let holders = record.holders.iter().filter(|holder| holder.until() > tick);
         let holders = holders.map(|holder| HolderSnapshot {
             owner: OwnerId(holder.owner),
             token: FencingToken::granted(holder.token),
             mode: holder.mode,
             entries: holder.entries,
-            age: Some(age(holder.granted)),
+            age: holder.granted.map(age),
             remaining: self.time.until(holder.until(), now),
             in_session: holder.session.is_some(),
         });
@@ -314,6 +342,11 @@ impl<L: Layout> Engine<L> {
             waiters: waiters.collect(),
             delayed: delayed.map(|until| self.time.until(until, now)),
         }
+    }
+
+    /// When the plain lease of the key was granted, if that is known.
+    pub(super) fn granted_at(&self, key: Key) -> Option<u64> {
+        self.tracked(key).granted
     }
 
     fn tracked(&self, key: Key) -> Tracked {
@@ -355,6 +388,6 @@ pub(super) fn kind_of(loss: Loss) -> EventKind {
     match loss {
         Loss::Revoked => EventKind::Revoked,
         Loss::Expired | Loss::MaxHold | Loss::SessionOver => EventKind::Expired,
-        Loss::Released | Loss::Closed => EventKind::Released,
+        Loss::Released | Loss::Closed | Loss::Unwatched => EventKind::Released,
     }
 }

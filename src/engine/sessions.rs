@@ -10,11 +10,12 @@ use crate::sync::{Arc, Ordering};
 use crate::table::{Due, Layout, Local, Loss};
 
 impl<L: Layout> Engine<L> {
-    /// A session that lasts for `ttl` from now.
+    /// A session that lasts for `ttl` from now, or as long as the manager can count if it is `endless`.
     pub(crate) fn open_session(
         &self,
         owner: OwnerId,
         ttl: Duration,
+        endless: bool,
     ) -> Result<Arc<SessionCore>, AcquireError> {
         let now = self.time.now();
         let request = super::Request {
@@ -27,6 +28,11 @@ impl<L: Layout> Engine<L> {
             .time
             .deadline(now, ttl)
             .map_err(|bad| request.refused(Some(bad)))?;
+        let deadline = if endless {
+            self.time.last_tick()
+        } else {
+            deadline
+        };
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
         let core = Arc::new(SessionCore::new(id, owner.0, ttl, deadline));
         {
@@ -36,13 +42,21 @@ impl<L: Layout> Engine<L> {
             }
             sessions.insert(id, Arc::clone(&core));
         }
-        self.with(now, |local| {
+        let timed = self.with(now, |local| {
             let mut book = core.book.lock();
-            let (cell, word) = self.table.timer(local, Due::Session(id), deadline);
-            book.timer = Some(cell);
-            self.watch(cell, word, deadline);
+            let timer = self.table.timer(local, Due::Session(id), deadline);
+            if let Some((cell, word)) = timer {
+                book.timer = Some(cell);
+                self.watch(cell, word, deadline);
+            }
+            timer.is_some()
         });
-        Ok(core)
+        if timed {
+            return Ok(core);
+        }
+        self.close_session(&core);
+        let capacity = self.most_leases();
+        Err(AcquireError::CapacityExceeded { capacity })
     }
 
     /// Ends a session; false if it was over before.
@@ -79,7 +93,7 @@ impl<L: Layout> Engine<L> {
 
     /// Frees what a session has held, and refuses those who wait in it. The session is over.
     fn wind_up(&self, local: &mut Local, core: &Arc<SessionCore>) {
-        let (held, waiters) = {
+        let (held, waiters, watches) = {
             let mut book = core.book.lock();
             if book.closed {
                 return;
@@ -91,6 +105,7 @@ impl<L: Layout> Engine<L> {
             (
                 std::mem::take(&mut book.held),
                 std::mem::take(&mut book.waiters),
+                std::mem::take(&mut book.watches),
             )
         };
         self.sessions.lock().remove(&core.id);
@@ -111,6 +126,8 @@ impl<L: Layout> Engine<L> {
                 self.serve(local, &mut stripe, key, hash);
             }
         }
-        local.wakes.extend(core.signal.set(Loss::SessionOver));
+        for signal in watches.iter().filter_map(std::sync::Weak::upgrade) {
+            local.wakes.extend(signal.set(Loss::SessionOver));
+        }
     }
 }

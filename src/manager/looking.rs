@@ -97,10 +97,9 @@ impl LockManager {
                 if self.live(&seen, now).is_none() {
                     continue;
                 }
+                // One that was found with its record is told of as it was then.
                 let found = self.engine.plain_snapshot(&seen, now);
-                keys.entry(found.key)
-                    .and_modify(|key| key.add_plain(&found))
-                    .or_insert(found);
+                keys.entry(found.key).or_insert(found);
             }
         }
         keys.into_values().collect()

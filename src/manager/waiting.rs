@@ -77,7 +77,8 @@ impl LockManager {
     ///
     /// The keys are acquired in one order, whoever asks and in whichever order they are given, so those who
     /// ask in this way never wait for each other in a circle. While some are missing, those already
-    /// granted are held without a deadline, until the future is dropped: bound the wait.
+    /// granted are held without a deadline, until the future is dropped: bound the wait. If one of them is
+    /// revoked meanwhile, all are given back and asked for anew.
     ///
     /// # Errors
     ///
@@ -103,7 +104,12 @@ impl LockManager {
         ttl: Duration,
     ) -> AcquireAll<'_> {
         let seed = &self.engine.seed;
-        let keys = keys.into_iter().map(|key| key.to_key(seed)).collect();
+        let named = self.engine.keeps_names();
+        let keys = keys.into_iter().map(|key| {
+            let name = if named { key.name() } else { None };
+            (key.to_key(seed), name)
+        });
+        let keys = keys.collect();
         AcquireAll::new(Hold::Borrowed(&self.engine), keys, owner.into(), ttl)
     }
 

@@ -317,11 +317,11 @@ impl Member {
     /// Frees the shards that the last [`rebalance`](Self::rebalance) told the worker to stop using, so that
     /// others need not wait for its next call. By calling this, the worker says that it has stopped.
     pub fn let_go(&mut self) {
-        let (pool, session) = (&self.pool, &self.session);
+        let pool = &self.pool;
         self.held.retain(|shard, held| {
             if held.surplus {
                 // If it is not its own any more, so much the better.
-                let _ = session.release(pool.key(*shard), held.token);
+                let _ = pool.locks.release(pool.key(*shard), held.token);
             }
             !held.surplus
         });

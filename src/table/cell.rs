@@ -8,6 +8,7 @@
 //! | `MARK` | no lease: the key of this cell has a record (rule 8) | `FROZEN_MARK`, `DEAD` |
 //! | `FROZEN_MARK` | the same, and lives on as a copy, or is about to | `DEAD` |
 //! | `KILLED_EXPIRED`, `KILLED_RELEASED`, `KILLED_REVOKED` | over, for that reason, and not yet reported | `DEAD`, whose winner reports |
+//! | `KILLED_TAKEN` | over in the table, and going on in the key's record (`Table::take_out`) | `DEAD` |
 //! | `TIMER` | in no bucket: the wheel tells of its deadline (`timer.rs`) | `TIMER` of another deadline, `DEAD` |
 //!
 //! The deadline is an offset in ticks from the start of the cell's era.
@@ -34,6 +35,7 @@ pub(crate) const KILLED_RELEASED: u64 = 5;
 pub(crate) const KILLED_REVOKED: u64 = 6;
 pub(crate) const FROZEN_MARK: u64 = 7;
 pub(crate) const TIMER: u64 = 8;
+pub(crate) const KILLED_TAKEN: u64 = 9;
 
 const TAG_BITS: u32 = 4;
 const DEADLINE_SHIFT: u32 = TAG_BITS;
@@ -97,7 +99,7 @@ impl<L: Layout> State<L> {
 
     #[inline]
     pub(crate) fn is_killed(self) -> bool {
-        matches!(self.tag(), KILLED_EXPIRED..=KILLED_REVOKED)
+        matches!(self.tag(), KILLED_EXPIRED..=KILLED_REVOKED | KILLED_TAKEN)
     }
 
     /// Whether the cell's key has a record.
@@ -223,6 +225,12 @@ impl<'a> Cell<'a> {
         // the store; the language does not, since nothing comes between a CAS and what it read.
         #[cfg(tenure_loom)]
         self.0[STATE].swap(state.0, Ordering::AcqRel);
+    }
+
+    /// Stores a state, and says which it replaces.
+    #[inline]
+    pub(crate) fn replace_state<L: Layout>(self, state: State<L>) -> State<L> {
+        State(self.0[STATE].swap(state.0, Ordering::AcqRel), PhantomData)
     }
 
     /// One CAS on the exact state.

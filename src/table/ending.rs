@@ -5,7 +5,8 @@
 
 use super::bucket::{DONE, NORMAL, UNINIT};
 use super::cell::{
-    Cell, Contents, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, State,
+    Cell, Contents, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, KILLED_TAKEN,
+    State,
 };
 use super::grant::FEW;
 use super::layout::Layout;
@@ -130,9 +131,13 @@ impl<L: Layout> Table<L> {
             };
             let (owner, era) = (cell.owner(), cell.era());
             if bucket.change(word, word.with_cell(keep)) {
-                self.retire(local, handle.cell(), state);
+                let taken = self.retire(local, handle.cell(), state);
                 if next != keep {
                     self.free_skipped(local, next, keep);
+                }
+                if taken {
+                    // The record has it since before: it is released there.
+                    return Err(Ended::Recorded);
                 }
                 if keep != 0 || local.observed {
                     // Only there can a mark stand: who came later has seen no lease.
@@ -153,12 +158,14 @@ impl<L: Layout> Table<L> {
     }
 
     /// Reports and frees a cell that this thread's release has unlinked. Somebody may have killed it
-    /// meanwhile: the CAS on the bucket has decided.
+    /// meanwhile: the CAS on the bucket has decided. But if the lease was taken for its record, that was no
+    /// end: true. (It is reported all the same, and whoever took it takes that back.)
     #[inline]
-    fn retire(&self, local: &mut Local, at: u32, state: State<L>) {
-        self.cell(at).set_state(state.with_tag(DEAD));
+    fn retire(&self, local: &mut Local, at: u32, state: State<L>) -> bool {
+        let before = self.cell(at).replace_state(state.with_tag(DEAD));
         local.counters.add_end();
         self.give_cell(local, at);
+        before.tag() == KILLED_TAKEN
     }
 
     /// Ends the lease that `name` names, wherever it lives now.
@@ -267,7 +274,8 @@ impl<L: Layout> Table<L> {
                         key: contents.key,
                         hash,
                     });
-                    return Look::Nothing;
+                    // It may be renewed before that.
+                    return Look::At(local.now + 1);
                 }
                 self.kill(local, hash, at, state, KILLED_EXPIRED);
             } else if bucket.load::<L>() == word && cell.state::<L>() == state {
@@ -321,7 +329,7 @@ impl<L: Layout> Table<L> {
     /// False if the lease is not as it was found.
     pub(crate) fn take_out(&self, local: &mut Local, hash: u64, found: &Found<L>) -> bool {
         let notes = local.notes.len();
-        let taken = self.kill(local, hash, found.cell, found.state, KILLED_RELEASED);
+        let taken = self.kill(local, hash, found.cell, found.state, KILLED_TAKEN);
         local.notes.truncate(notes);
         taken
     }

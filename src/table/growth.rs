@@ -336,7 +336,7 @@ impl<L: Layout> Table<L> {
     /// A copy's cell. Grants leave half of the cells to copies, which are in flight for a few buckets
     /// at a time, so only the allocator can fail to provide one; that ends the process, as it does
     /// for every collection of `std`.
-    pub(super) fn cell_for_copy(&self, local: &mut Local) -> u32 {
+    fn cell_for_copy(&self, local: &mut Local) -> u32 {
         local
             .free
             .pop()

@@ -10,6 +10,8 @@ use super::array::Array;
 use super::cell::{Contents, Stamp};
 use super::timer::Due;
 use crate::Key;
+use crate::events::Stream;
+use crate::metrics::Report;
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// Free cells that a thread keeps at most.
@@ -212,6 +214,9 @@ pub enum Loss {
     MaxHold,
     /// Every handle of the manager was dropped.
     Closed,
+    /// It may not be lost at all: the table is so full that there is no room to watch it. Ask the lease
+    /// itself.
+    Unwatched,
 }
 
 /// A lease that has ended.
@@ -251,6 +256,10 @@ pub(crate) struct Local {
     pub(crate) last_end: Option<Contents>,
     /// Whom this operation has granted a lease to, to be woken after it.
     pub(crate) wakes: Vec<Waker>,
+    /// What recorders and subscribers are to hear of this operation, after it.
+    pub(crate) reports: Vec<Report>,
+    /// Streams that this operation has written to: the last reference to one drops a waker.
+    pub(crate) streams: Vec<Arc<Stream>>,
     /// The leases of `counters` that a limit on their number knows of.
     pub(crate) accounted: i64,
     /// The leases that this operation has counted in advance, under such a limit.
@@ -292,6 +301,8 @@ impl Local {
             observed: false,
             last_end: None,
             wakes: Vec::new(),
+            reports: Vec::new(),
+            streams: Vec::new(),
             accounted: 0,
             reserved: 0,
             spilled: false,

@@ -57,14 +57,9 @@ struct Mark<L: Layout> {
 impl<L: Layout> Table<L> {
     /// Puts the mark, if a live lease of the key stands. The caller holds the record's lock, and the
     /// key has no mark.
-    ///
-    /// With `anyhow`, it takes a cell of the half that is for copies if it has to: for records of which
-    /// there are no more than leases.
-    pub(crate) fn put_mark(&self, local: &mut Local, key: Key, hash: u64, anyhow: bool) -> Marked {
-        let new = match local.free.pop().or_else(|| self.cell_for_grant(local)) {
-            Some(new) => new,
-            None if anyhow => self.cell_for_copy(local),
-            None => return Marked::Full,
+    pub(crate) fn put_mark(&self, local: &mut Local, key: Key, hash: u64) -> Marked {
+        let Some(new) = local.free.pop().or_else(|| self.cell_for_grant(local)) else {
+            return Marked::Full;
         };
         loop {
             let found = match self.find(local, key, hash) {

@@ -343,9 +343,7 @@ fn a_release_notices_a_mark_however_deep_it_stands() {
         let mut bench = Bench::new(1);
         let before = bench.grant(1, 10);
         let name = bench.name(1, 0);
-        let marked = bench
-            .table
-            .put_mark(&mut bench.local, name.key, name.hash, false);
+        let marked = bench.table.put_mark(&mut bench.local, name.key, name.hash);
         assert_eq!(marked, Marked::Yes);
         for key in 0..between {
             bench.grant(2 + key, 10);

@@ -24,18 +24,16 @@ const OF_RECORD: u64 = 0;
 const OF_SESSION: u64 = 1;
 
 impl<L: Layout> Table<L> {
-    /// A new timer, and the wheel's word of it. There are no more of them than sessions and leases: so they
-    /// may take cells of the half that is for copies.
-    pub(crate) fn timer(&self, local: &mut Local, due: Due, deadline: u64) -> (u32, u64) {
-        let free = local.free.pop().or_else(|| self.cell_for_grant(local));
-        let at = free.unwrap_or_else(|| self.cell_for_copy(local));
+    /// A new timer, and the wheel's word of it; `None` if there is no cell.
+    pub(crate) fn timer(&self, local: &mut Local, due: Due, deadline: u64) -> Option<(u32, u64)> {
+        let at = local.free.pop().or_else(|| self.cell_for_grant(local))?;
         let (key, kind) = match due {
             Due::Record { key, .. } => (key, OF_RECORD),
             Due::Session(id) => (Key::from_raw(u128::from(id)), OF_SESSION),
         };
         let cell = self.cell(at);
         cell.prepare_timer::<L>(key, kind, deadline);
-        (at, cell.wheel_word())
+        Some((at, cell.wheel_word()))
     }
 
     /// Sets it anew; the wheel's word afterwards.

@@ -156,20 +156,35 @@ impl Spec {
         self.grants
     }
 
+    /// Enters a lease that the owner holds, with all that the wish asks for.
+    fn enter(&mut self, wish: &Wish) -> Option<u64> {
+        let now = self.now;
+        let key = self.keys.entry(wish.key).or_default();
+        let (&grant, held) = key.held.iter_mut().find(|(_, held)| {
+            held.owner == wish.owner
+                && held.in_session == wish.in_session
+                && (held.mode == Mode::Exclusive || held.mode == wish.mode)
+        })?;
+        held.entries += 1;
+        held.deadline = held.deadline.max(now + wish.ttl);
+        held.lock_delay = held.lock_delay.max(wish.lock_delay);
+        if wish.min_hold > 0 {
+            held.min_until = held.min_until.max(now + 1 + wish.min_hold);
+        }
+        Some(grant)
+    }
+
     fn acquire(&mut self, wish: &Wish) -> Answer {
         if wish.in_session && self.session.is_none() {
             return Answer::SessionOver;
         }
         let now = self.now;
-        let key = self.keys.entry(wish.key).or_default();
-        let own = key.held.iter_mut().find(|(_, held)| {
-            held.owner == wish.owner && (held.mode == Mode::Exclusive || held.mode == wish.mode)
-        });
-        if let (true, Some((&grant, held))) = (wish.reentrant, own) {
-            held.entries += 1;
-            held.deadline = held.deadline.max(now + wish.ttl);
+        if wish.reentrant
+            && let Some(grant) = self.enter(wish)
+        {
             return Answer::Granted(grant);
         }
+        let key = self.keys.entry(wish.key).or_default();
         if !key.queue.is_empty() || !Self::admits(key, wish.mode) {
             return if key.held.is_empty() {
                 Answer::Delayed
@@ -228,6 +243,17 @@ impl Spec {
                 key.queue.pop_front();
                 let grant = self.grant(&wish);
                 self.answers.insert(waiter, Some(grant));
+                // Those of the same owner's that would enter again, do.
+                let queue = std::mem::take(&mut self.keys.entry(number).or_default().queue);
+                for (waiter, next) in queue {
+                    let own = next.reentrant && next.owner == wish.owner;
+                    if let Some(grant) = own.then(|| self.enter(&next)).flatten() {
+                        self.answers.insert(waiter, Some(grant));
+                    } else {
+                        let key = self.keys.entry(number).or_default();
+                        key.queue.push_back((waiter, next));
+                    }
+                }
             }
         }
     }
@@ -397,6 +423,13 @@ impl<'m> World<'m> {
         let key = self.spec.keys.entry(wish.key).or_default();
         key.queue.retain(|&(other, _)| other != waiter);
         if let Some(Some(grant)) = self.spec.answers.remove(&waiter) {
+            if let Some(held) = key_of(&mut self.spec, wish.key).held.get_mut(&grant)
+                && held.entries == 1
+            {
+                // Nobody has had it: its terms are void.
+                held.min_until = 0;
+                held.lock_delay = 0;
+            }
             self.spec.leave(grant);
         }
         self.spec.serve();
@@ -433,7 +466,8 @@ impl<'m> World<'m> {
             return;
         }
         let ttl = 5;
-        let alone = self.spec.keys[&number].held.len() == 1;
+        let key = &self.spec.keys[&number];
+        let alone = key.held.len() == 1 && key.kept_until <= self.spec.now;
         let real = self.leases[at].1.upgrade(ms(ttl)).wait_timeout(ms(0));
         assert_eq!(real.is_ok(), alone, "{real:?}");
         if alone {
@@ -545,6 +579,10 @@ impl<'m> World<'m> {
         assert_eq!(self.manager.iter().count(), held, "leases seen");
         assert_eq!(self.manager.waiting(), waiting, "waiters");
     }
+}
+
+fn key_of(spec: &mut Spec, number: u64) -> &mut KeySpec {
+    spec.keys.entry(number).or_default()
 }
 
 proptest! {

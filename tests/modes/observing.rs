@@ -90,6 +90,8 @@ fn changes_of_other_leases_are_told_too() {
             (Granted, 1),
             (Granted, 2),
             (Released, 2),
+            // An upgrade.
+            (Released, 1),
             (Granted, 1),
             (Renewed, 1),
             (Released, 1),

@@ -210,7 +210,7 @@ impl Hand {
     fn mark(&mut self, raw: u128) -> Marked {
         let key = Key::from_raw(raw);
         let hash = self.table.hash(key);
-        self.table.put_mark(&mut self.local, key, hash, false)
+        self.table.put_mark(&mut self.local, key, hash)
     }
 
     /// Takes it away.

@@ -1,0 +1,182 @@
+//! What can happen between the steps of an operation, and at the end of all room.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::{Engine, Entered, Options, Request};
+use crate::key::HashSeed;
+use crate::table::{Narrow, Wide};
+use crate::timeline::Timeline;
+use crate::wish::Wish;
+use crate::{Key, ManualClock};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn engine(clock: &ManualClock) -> Arc<Engine<Wide>> {
+    let time = Timeline::new(
+        Arc::new(clock.clone()),
+        1_000_000,
+        Duration::from_nanos(1),
+        Duration::from_secs(1000),
+    );
+    Engine::new(Options {
+        seed: HashSeed::new(3),
+        time,
+        buckets: 64,
+        max_leases: None,
+        max_waiters_per_key: usize::MAX,
+        max_waiters: usize::MAX,
+        deadlock_depth: 0,
+        introspection: false,
+    })
+    .expect("memory")
+}
+
+/// While somebody observes, the wheel's look leaves an expiry to whoever takes the record's lock, and
+/// watches the lease no longer. A renewal that has read the clock before and takes that lock first wins
+/// (I5), and then nobody looks at the lease again: it is never ended, and its waiter never served.
+#[test]
+fn a_lease_that_is_renewed_after_the_wheels_look_is_watched_still() {
+    for observed in [false, true] {
+        let clock = ManualClock::new();
+        let engine = engine(&clock);
+        let _stream = observed.then(|| engine.observe(10));
+        let request = Request {
+            key: Key::from_raw(1),
+            owner: 1,
+            ttl: 10 * MS,
+            at_least: 0,
+        };
+        let granted = engine.enter_now(&Wish::plain(request)).expect("free");
+        let name = engine.name(request.key, granted.token);
+        let before = engine.time.now();
+        clock.advance(10 * MS);
+        engine.with(engine.time.now(), |local| {
+            engine.turn(local);
+            // The dues are not followed up yet. The other thread has read the clock before the tick.
+            std::thread::scope(|scope| {
+                let renewal = scope.spawn(|| engine.renew_by_key(&name, 20, before));
+                let renewed = renewal.join().expect("no panic");
+                assert_eq!(
+                    renewed.is_ok(),
+                    observed,
+                    "the wheel has ended it otherwise"
+                );
+            });
+        });
+        let next = Wish::plain(Request {
+            owner: 2,
+            ..request
+        });
+        let Ok(Entered::Waiting(waiter)) = engine.enter(&next, observed) else {
+            assert!(!observed, "it was renewed");
+            continue;
+        };
+        for _ in 0..50 {
+            clock.advance(MS);
+            engine.advance();
+        }
+        assert!(waiter.take().is_some(), "40 ticks past the deadline");
+        assert_eq!(engine.totals().leases, 0, "40 ticks past its deadline");
+    }
+}
+
+fn narrow(clock: &ManualClock, max_leases: Option<usize>) -> Arc<Engine<Narrow>> {
+    let time = Timeline::new(
+        Arc::new(clock.clone()),
+        1_000_000,
+        Duration::from_nanos(1),
+        Duration::from_millis(500),
+    );
+    Engine::new(Options {
+        seed: HashSeed::new(3),
+        time,
+        buckets: 64,
+        max_leases,
+        max_waiters_per_key: usize::MAX,
+        max_waiters: usize::MAX,
+        deadlock_depth: 0,
+        introspection: false,
+    })
+    .expect("memory")
+}
+
+/// I9: each quarantined key takes two cells and a record, so it counts within the limit on leases; else
+/// memory would follow the keys that were seen.
+#[test]
+fn quarantined_keys_are_within_the_limit() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, Some(10));
+    let mut memory = [0; 2];
+    for key in 0..20_000_u128 {
+        let mut wish = Wish::plain(Request {
+            key: Key::from_raw(key),
+            owner: 1,
+            ttl: MS,
+            at_least: 0,
+        });
+        wish.terms.lock_delay = Duration::from_secs(3600);
+        let _ = engine.enter_now(&wish);
+        clock.advance(MS);
+        engine.advance();
+        assert_eq!(engine.totals().leases, 0);
+        memory[usize::from(key > 100)] = engine.memory();
+    }
+    let plain = Request {
+        key: Key::from_raw(1 << 64),
+        owner: 1,
+        ttl: MS,
+        at_least: 0,
+    };
+    let full = engine.enter_now(&Wish::plain(plain)).map(drop);
+    assert!(full.is_err(), "ten keys are kept free");
+    assert!(memory[1] < 4 * memory[0], "{memory:?} bytes");
+    clock.advance(Duration::from_secs(3700));
+    engine.advance();
+    for key in 0..10 {
+        let key = Key::from_raw(key);
+        let granted = engine.enter_now(&Wish::plain(Request { key, ..plain }));
+        assert!(granted.is_ok(), "{key}: {granted:?}");
+    }
+}
+
+/// A session takes a cell: when there are none, it is refused. (As shipped, after 16,777,216.)
+#[test]
+fn one_session_too_many_is_refused() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, Some(10));
+    let sessions: Vec<_> = (0..70_000)
+        .map(|_| engine.open_session(crate::OwnerId(1), 100 * MS, false))
+        .collect();
+    assert!(sessions.iter().any(Result::is_err));
+}
+
+/// A lease that is watched takes a mark: where there are no cells for that, it is told so.
+#[test]
+fn all_leases_of_a_full_table_can_be_watched() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, None);
+    let mut signals = vec![];
+    for key in 0.. {
+        let request = Request {
+            key: Key::from_raw(key),
+            owner: 1,
+            ttl: 500 * MS,
+            at_least: 0,
+        };
+        let Ok(granted) = engine.enter_now(&Wish::plain(request)) else {
+            break;
+        };
+        signals.push((engine.name(request.key, granted.token), granted.deadline));
+    }
+    let mut unwatched = 0;
+    for (name, deadline) in &signals {
+        let signal = crate::Lost::new(engine.signal(name, *deadline));
+        unwatched += usize::from(signal.now() == Some(crate::Loss::Unwatched));
+    }
+    assert!(
+        unwatched > signals.len() / 2,
+        "{unwatched} of {}",
+        signals.len()
+    );
+}
