@@ -15,6 +15,10 @@ use crate::table::Local;
 
 /// Something for recorders and subscribers.
 #[derive(Clone, Debug)]
+#[cfg_attr(
+    not(all(feature = "metrics", feature = "tracing")),
+    allow(dead_code, reason = "each feature hears of some of it")
+)]
 pub(crate) enum Report {
     /// An acquisition that had waited for so many nanoseconds has been answered.
     Waited(u64),

@@ -7,11 +7,13 @@ mod admission;
 mod batches;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod between;
+mod changing;
 mod deadlock;
 mod grants;
 mod holding;
 mod leases;
 mod observing;
+mod serving;
 mod sessions;
 #[cfg(all(test, tenure_shuttle))]
 mod shuttle_models;

@@ -77,11 +77,15 @@ fn worker(manager: &LockManager, keys: &[Key], owner: u64, over: &AtomicBool) {
             }
             continue;
         }
-        let acquire = if next(&mut random).is_multiple_of(4) {
-            session.acquire(number)
-        } else {
-            manager.acquire(number, owner, ttl)
+        let in_session = next(&mut random).is_multiple_of(4);
+        let ask = || {
+            if in_session {
+                session.acquire(number)
+            } else {
+                manager.acquire(number, owner, ttl)
+            }
         };
+        let acquire = ask();
         let lease = match kind {
             0 => manager.try_acquire(number, owner, ttl),
             1 => acquire.try_now(),
@@ -93,7 +97,7 @@ fn worker(manager: &LockManager, keys: &[Key], owner: u64, over: &AtomicBool) {
             6 => {
                 let lease = acquire.reentrant().wait_timeout(patience);
                 if lease.is_ok() {
-                    let again = manager.acquire(number, owner, ttl).reentrant().try_now();
+                    let again = ask().reentrant().try_now();
                     drop(again.expect("its own"));
                 }
                 lease

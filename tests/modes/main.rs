@@ -7,6 +7,7 @@ mod multi;
 mod observing;
 mod sessions;
 mod sharing;
+mod spec;
 
 #[path = "../common/task.rs"]
 mod task;

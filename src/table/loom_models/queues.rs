@@ -212,3 +212,38 @@ fn a_lease_is_taken_over_as_it_is() {
         });
     }
 }
+
+/// The same for a lease that stands before its mark, which its release unlinks without a look at the mark:
+/// it is released, or taken over, and never both.
+///
+/// Fails if a release doesn't look at what it has unlinked.
+#[test]
+fn a_lease_before_its_mark_is_released_or_taken_over() {
+    model(3, |path| {
+        let table = table(1);
+        let [mut a, b] = [(); 2].map(|()| Hand::new(&table, path, 1));
+        let first = a.lease(1, 10);
+        assert_eq!(a.mark(1), Marked::Yes);
+        assert_eq!(a.release(&first), Ok(()));
+        let head = a.grant_head(1, 20).expect("the key is kept for it");
+        let held = Lease {
+            raw: 1,
+            handle: head.handle,
+            token: head.token,
+            deadline: 20,
+        };
+        let _ = a.noted();
+        let other = spawn(b, |b| b.take_over(1));
+        let released = a.release(&held);
+        let (taken, mut b) = other.join().unwrap();
+        match (released, taken) {
+            (Ok(()), None) => assert!(a.noted(), "nobody moves the queue on"),
+            (Err(Ended::Recorded), Some((token, 20))) => {
+                assert_eq!(token, held.token);
+            }
+            other => panic!("{other:?}"),
+        }
+        b.unmark(1);
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(0, 0, 0));
+    });
+}
