@@ -250,7 +250,8 @@ impl<'m> Lease<'m> {
 
     /// Gives the lease back, so that the next holder need not wait for its deadline.
     ///
-    /// One compare-and-swap; lock-free. Dropping the guard does the same and says nothing.
+    /// One compare-and-swap; lock-free. Of a lease that was entered more than once, the last release ends it;
+    /// one that is not a plain lease takes a lock. Dropping the guard does the same and says nothing.
     ///
     /// # Errors
     ///

@@ -179,37 +179,35 @@ impl<'m> Future for AcquireAll<'m> {
     type Output = Result<MultiLease<'m>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut underway = match std::mem::replace(&mut self.state, State::Done) {
-            State::Done => return Poll::Pending,
-            State::Under(underway) => underway,
-            State::New => match self.begin() {
-                Ok(underway) => Box::new(underway),
-                Err(error) => return self.finish(Err(error)),
-            },
-        };
-        while underway.held.len() < self.keys.len() {
-            match Pin::new(&mut underway.next).poll(context) {
-                Poll::Pending => {
-                    self.state = State::Under(underway);
-                    return Poll::Pending;
-                }
-                Poll::Ready(Err(error)) => return self.finish(Err(error)),
-                Poll::Ready(Ok(lease)) => {
-                    // Its session holds it.
-                    let key = lease.key();
-                    underway.held.push((key, lease.detach()));
-                    underway.next = self.ask(&underway.session, underway.held.len());
+        loop {
+            let mut underway = match std::mem::replace(&mut self.state, State::Done) {
+                State::Done => return Poll::Pending,
+                State::Under(underway) => underway,
+                State::New => match self.begin() {
+                    Ok(underway) => Box::new(underway),
+                    Err(error) => return self.finish(Err(error)),
+                },
+            };
+            while underway.held.len() < self.keys.len() {
+                match Pin::new(&mut underway.next).poll(context) {
+                    Poll::Pending => {
+                        self.state = State::Under(underway);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(error)) => return self.finish(Err(error)),
+                    Poll::Ready(Ok(lease)) => {
+                        // Its session holds it.
+                        let key = lease.key();
+                        underway.held.push((key, lease.detach()));
+                        underway.next = self.ask(&underway.session, underway.held.len());
+                    }
                 }
             }
-        }
-        match self.complete(*underway) {
-            Ok(Some(all)) => self.finish(Ok(all)),
-            Err(error) => self.finish(Err(error)),
-            // What was left is given back, and all are asked for anew.
-            Ok(None) => {
-                self.state = State::New;
-                context.waker().wake_by_ref();
-                Poll::Pending
+            match self.complete(*underway) {
+                Ok(Some(all)) => return self.finish(Ok(all)),
+                Err(error) => return self.finish(Err(error)),
+                // What was left is given back, and all are asked for anew.
+                Ok(None) => self.state = State::New,
             }
         }
     }
@@ -259,10 +257,10 @@ impl MultiLease<'_> {
         self.session.deadline()
     }
 
-    /// Whether all of them are in force: not past their deadline, and none of them revoked.
+    /// Whether they are in force. (One that was revoked is not; the others are.)
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.session.is_live() && self.session.len() == self.held.len()
+        self.session.is_live()
     }
 
     /// Makes all of them last for `ttl` from now, and returns the deadline. Never shortens it. One
