@@ -26,7 +26,8 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
         key: None,
         in_order: false,
         owner: Some(owner),
-        leases: keys.len() as u32,
+        // One that loses its only key to a revocation before it is polled asks anew, too.
+        leases: (keys.len() as u32).max(2),
     };
     let all = stage.manager.acquire_all(keys, owner, stage.ttl);
     let guard = match actor.wait(ask, all).await {
