@@ -33,7 +33,7 @@ use crate::wish::{Mode, Wish};
 /// counters under a mutex; [`len`](Self::len) and [`stats`](Self::stats), which read them under it;
 /// [`advance`](Self::advance), which only one thread does at a time (the others don't wait); and
 /// whatever concerns a key that has a record: others wait for it, or somebody holds it in another way
-/// than by a plain exclusive lease. That takes a lock, one of 64, and some hundreds of nanoseconds.
+/// than by a plain exclusive lease. That takes a lock, one of 64, and about a microsecond.
 ///
 /// Memory follows the number of leases out at once: a cell of 64 bytes each and 27 to 48 bytes of
 /// buckets, and some 400 bytes for a record with a lease in it. Keys that nobody holds cost nothing. Cells are reused, and not given back to the
