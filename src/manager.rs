@@ -36,8 +36,8 @@ use crate::wish::{Mode, Wish};
 /// than by a plain exclusive lease. That takes a lock, one of 64, and about a microsecond.
 ///
 /// Memory follows the number of leases out at once: a cell of 64 bytes each and 27 to 48 bytes of
-/// buckets, and some 400 bytes for a record with a lease in it. Keys that nobody holds cost nothing. Cells are reused, and not given back to the
-/// operating system.
+/// buckets, and some 900 bytes for a record with a lease in it. Keys that nobody holds cost nothing.
+/// Cells are reused, and not given back to the operating system.
 ///
 /// # Examples
 ///

@@ -184,7 +184,7 @@ impl SessionCore {
 /// # Cost
 ///
 /// A keep-alive is one compare-and-swap and a reading of the clock, whatever the number of leases. A lease
-/// of a session takes some 400 bytes, and its grant and release a lock each: they are not lock-free.
+/// of a session takes some 900 bytes, and its grant and release a lock each: they are not lock-free.
 /// Ending a session takes time in the number of its leases, on the thread that ends it or that turns the
 /// wheel; but the leases are over at once, for whoever asks.
 ///

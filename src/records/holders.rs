@@ -141,7 +141,8 @@ impl Dues {
 /// otherwise.
 #[derive(Debug, Default)]
 pub(crate) struct Holders {
-    by_token: BTreeMap<u64, Holder>,
+    /// Boxed: a node of the map has room for eleven, and most records have one.
+    by_token: BTreeMap<u64, Box<Holder>>,
     dues: Option<Box<Dues>>,
     exclusive: usize,
     shared: usize,
@@ -158,12 +159,12 @@ impl Holders {
     }
 
     pub(crate) fn get(&self, token: u64) -> Option<&Holder> {
-        self.by_token.get(&token)
+        self.by_token.get(&token).map(|holder| &**holder)
     }
 
     /// In the order of their tokens.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Holder> {
-        self.by_token.values()
+        self.by_token.values().map(|holder| &**holder)
     }
 
     pub(crate) fn insert(&mut self, holder: Holder) {
@@ -171,7 +172,7 @@ impl Holders {
         if let Some(dues) = &mut self.dues {
             dues.add(&holder);
         }
-        self.by_token.insert(holder.token, holder);
+        self.by_token.insert(holder.token, Box::new(holder));
         if self.dues.is_none() && self.len() >= MANY {
             let mut dues = Dues::default();
             self.iter().for_each(|holder| dues.add(holder));
@@ -188,7 +189,7 @@ impl Holders {
         if self.len() < MANY / 2 {
             self.dues = None;
         }
-        Some(holder)
+        Some(*holder)
     }
 
     /// Changes a holder, but not its token.
