@@ -411,7 +411,7 @@ fn main() {
     for (name, target, held, out) in [
         ("batch/1k_held", 0.5, thousand, 1),
         ("batch/1M_held", 1.5, million, 1),
-        ("batch_64k_out/1M_held", 1.2, million, 4096),
+        ("batch_64k_out/1M_held", 1.5, million, 4096),
     ] {
         session.batches(name, Target::Batch(target), held, out);
     }

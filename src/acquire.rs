@@ -68,9 +68,9 @@ impl<'m> Acquire<'m> {
     }
 
     /// If the owner holds the key already, in this mode or exclusively and in the same session or none,
-    /// enters that lease once more: the terms of all entries hold for it, with the same token, and a deadline that is never moved back. (If that token is too low for
-    /// [`at_least`](Self::at_least), it is in its own way.) It is free when all its guards have been
-    /// released. Comes before all who wait.
+    /// enters that lease once more: the same token, a deadline that is never moved back, and the terms of
+    /// all entries. (If that token is too low for [`at_least`](Self::at_least), it is in its own way.) The
+    /// key is free when all guards of the lease have been released. Comes before all who wait.
     pub fn reentrant(mut self) -> Self {
         self.wish.reentrant = true;
         self
@@ -103,8 +103,9 @@ impl<'m> Acquire<'m> {
     /// has been held for `max_hold`. Then the lease ends, and [`Lease::lost`] says
     /// [`MaxHold`](crate::Loss::MaxHold).
     ///
-    /// Has no effect in a session, which has a deadline of its own. The thread that turns the wheel does it for all leases; no thread is added. If that thread is held
-    /// up for longer than the TTL, the lease expires like any other.
+    /// The thread that turns the wheel does it for all leases; no thread is added. If that thread is held up
+    /// for longer than the TTL, the lease expires like any other. A lease that is kept lasts for three ticks
+    /// at the least. In a session, which has to be kept alive anyhow, only the end at `max_hold` counts.
     pub fn auto_renew(mut self, max_hold: Duration) -> Self {
         self.wish.terms.max_hold = Some(max_hold);
         self

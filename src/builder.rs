@@ -131,8 +131,8 @@ impl Builder {
     /// Keeps, of keys that are held or waited for, their names (those of [`ToKey::name`](crate::ToKey)) and
     /// since when they are held, for snapshots, events and histograms. Default: no.
     ///
-    /// Then no operation takes the short path: a grant and its release cost a few locks and some 100 to 200
-    /// bytes while the lease is out.
+    /// Then no operation takes the short path: a grant and its release take locks, and some 600 ns. While a
+    /// lease is out it takes some 120 bytes more, with a name of 29.
     pub fn introspection(mut self, introspection: bool) -> Self {
         self.introspection = introspection;
         self

@@ -6,8 +6,9 @@
 //! changed, with the table's operations on that key inside. No code of the user's runs under it: wakers
 //! are handed out, and woken later.
 //!
-//! Locks are taken in this order: a stripe's, a session's book, a waiter's slot or a signal. A thread holds
-//! one of a kind at most.
+//! Locks are taken in this order: the detector's waits, a stripe's, a session's book, a waiter's slot or a
+//! signal; or, after a stripe's, the list of streams and then a stream. A thread holds one of a kind at most,
+//! and the map of sessions with none of them but, as the manager closes, a book and a signal.
 
 mod holders;
 mod waiter;

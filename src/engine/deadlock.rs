@@ -111,15 +111,18 @@ struct Search {
 }
 
 impl Search {
-    /// Whether all that a waiter waits for has been come to already, since it waits behind another.
-    fn has_seen(&mut self, waiter: &Waiter) -> bool {
-        let (number, exclusive) = (waiter.number(), waiter.wish.mode == Mode::Exclusive);
+    /// Whether all that a waiter waits for has been come to already, since it waits ahead of another.
+    fn has_seen(&self, waiter: &Waiter) -> bool {
+        let exclusive = waiter.wish.mode == Mode::Exclusive;
         let seen = self.queues.get(&waiter.key());
-        if seen.is_some_and(|&(whole, place)| place >= number && (whole || !exclusive)) {
-            return true;
-        }
-        self.queues.insert(waiter.key(), (exclusive, number));
-        false
+        seen.is_some_and(|&(whole, place)| place >= waiter.number() && (whole || !exclusive))
+    }
+
+    /// Notes that all that a waiter waits for has been come to.
+    fn note(&mut self, waiter: &Waiter) {
+        let exclusive = waiter.wish.mode == Mode::Exclusive;
+        self.queues
+            .insert(waiter.key(), (exclusive, waiter.number()));
     }
 
     /// The waits that have led to a step, from the first.
@@ -142,17 +145,17 @@ impl<L: Layout> Engine<L> {
         if self.detector.max_depth == 0 {
             return None;
         }
-        // What it keeps hold of is dropped without the lock: the last reference to a waiter drops a waker.
-        let mut search = Search::default();
+        // What they keep hold of is dropped without the lock: the last reference to a waiter drops a waker.
+        let (mut search, mut again) = (Search::default(), Search::default());
         let waits = {
             let mut waits = self.detector.waits.lock();
             waits.add(waiter);
-            self.search(&waits, &mut search, waiter)
+            let first = self.search(&waits, &mut search, waiter);
+            // Keys are looked at one after the other. What is seen in both searches stood between them, all
+            // of it at once.
+            first.filter(|first| self.search(&waits, &mut again, waiter).as_ref() == Some(first))
         };
-        let cycle = Box::new(Cycle { waits: waits? });
-        self.detector.keep(&cycle);
-        metrics::tell(vec![self.metrics.deadlock(&cycle)]);
-        Some(cycle)
+        Some(Box::new(Cycle { waits: waits? }))
     }
 
     fn search(
@@ -170,8 +173,10 @@ impl<L: Layout> Engine<L> {
         let mut at = 0;
         while let Some(Step { waiter, depth, .. }) = search.steps.get(at) {
             let (waiter, depth) = (Arc::clone(waiter), *depth);
-            if !search.has_seen(&waiter) {
-                for blocker in self.blockers(&waiter) {
+            let seen = search.has_seen(&waiter);
+            if !seen && let Some(blockers) = self.blockers(&waiter) {
+                search.note(&waiter);
+                for blocker in blockers {
                     if blocker == start {
                         return Some(search.path(at));
                     }
@@ -200,42 +205,45 @@ impl<L: Layout> Engine<L> {
             // Somebody has given way meanwhile.
             Some(Ok(acquired)) => Ok(Entered::Granted(acquired)),
             Some(Err(error)) => Err(Denied::Other(error)),
-            None => Err(Denied::Other(AcquireError::Deadlock { cycle })),
+            None => {
+                self.detector.keep(&cycle);
+                metrics::tell(vec![self.metrics.deadlock(&cycle)]);
+                Err(Denied::Other(AcquireError::Deadlock { cycle }))
+            }
         }
     }
 
-    /// The owners that a waiter waits for.
-    fn blockers(&self, waiter: &Arc<Waiter>) -> Vec<u64> {
+    /// The owners that a waiter waits for; `None` if it has left its queue, whether it has been granted
+    /// the key or given up.
+    fn blockers(&self, waiter: &Arc<Waiter>) -> Option<Vec<u64>> {
         let mode = waiter.wish.mode;
         if matches!(mode, Mode::Permit { .. }) {
-            return vec![];
+            return None;
         }
         let (key, hash) = (waiter.key(), waiter.hash);
-        let mut blockers = vec![];
         self.with(self.time.now(), |local| {
             let mut stripe = self.records.lock(hash);
-            if let Some(record) = stripe.get(key) {
-                let upgraded = waiter.wish.upgrade;
-                let holders = record.holders.iter().filter(|holder| {
-                    Some(holder.token) != upgraded
-                        && holder.until() > local.now
-                        && (mode == Mode::Exclusive || holder.mode == Mode::Exclusive)
-                        && !matches!(holder.mode, Mode::Permit { .. })
-                });
-                blockers.extend(holders.map(|holder| holder.owner));
-                let ahead = record
-                    .waiters()
-                    .take_while(|other| !Arc::ptr_eq(other, waiter));
-                blockers.extend(ahead.map(|other| other.wish.request.owner));
-            }
+            let record = stripe.get(key)?;
+            let mine = |other: &Arc<Waiter>| Arc::ptr_eq(other, waiter);
+            let place = record.waiters().position(mine)?;
+            let upgraded = waiter.wish.upgrade;
+            let holders = record.holders.iter().filter(|holder| {
+                Some(holder.token) != upgraded
+                    && holder.until() > local.now
+                    && (mode == Mode::Exclusive || holder.mode == Mode::Exclusive)
+                    && !matches!(holder.mode, Mode::Permit { .. })
+            });
+            let ahead = record.waiters().take(place);
+            let mut blockers: Vec<u64> = holders.map(|holder| holder.owner).collect();
+            blockers.extend(ahead.map(|other| other.wish.request.owner));
             // Ends nothing, and so wakes nobody: the caller holds a lock.
             if let Ok(found) = self.table.find(local, key, hash)
                 && found.contents.deadline > local.now
             {
                 blockers.push(found.contents.owner);
             }
-        });
-        blockers
+            Some(blockers)
+        })
     }
 
     /// The last circles that were found.
