@@ -89,12 +89,17 @@ fn a_circle_through_the_queue_is_seen() {
 fn who_has_been_granted_the_key_waits_no_more() {
     let manager = detecting(8);
     let before = manager.try_acquire("a", 9, ms(100)).expect("free");
-    let _held = manager.try_acquire("b", 1, ms(100)).expect("free");
     let mut granted = Task::pending(manager.acquire("a", 2, ms(100)));
     before.release().expect("live");
     assert_eq!(granted.wakes(), 1);
-    let _waits = Task::pending(manager.acquire("a", 1, ms(100)));
+    // And has lost it again, without a look at it.
+    manager.revoke("a").expect("held");
+    let _first = manager.try_acquire("a", 1, ms(100)).expect("free");
+    let second = manager.try_acquire("b", 2, ms(100)).expect("free");
+    let mut waits = Task::pending(manager.acquire("b", 1, ms(100)));
     assert!(manager.deadlocks().is_empty());
+    second.release().expect("live");
+    assert!(waits.poll().expect("granted").is_ok());
     assert!(granted.poll().expect("granted").is_ok());
 }
 
