@@ -20,6 +20,7 @@ mod owner;
 mod park;
 pub mod recipes;
 mod records;
+pub mod reservation;
 #[cfg(feature = "retry")]
 mod retry;
 mod session;
