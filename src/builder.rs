@@ -1,15 +1,17 @@
 //! Options of a manager, their defaults and their limits.
 
-use std::fmt;
-use std::sync::Arc;
+use std::num::NonZeroU64;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::clock::{Clock, CoarseClock};
 use crate::driver::Driver;
-use crate::engine::{Engine, Options};
+use crate::engine::{DEFAULT_TOKENS, Engine, Options};
 use crate::error::BuildError;
 use crate::key::HashSeed;
 use crate::manager::LockManager;
+use crate::reservation::{Keeper, KeeperThread, Reservation};
+use crate::sync::Arc;
 use crate::table::{Layout, Wide};
 use crate::timeline::Timeline;
 
@@ -58,6 +60,9 @@ pub struct Builder {
     max_waiters: usize,
     deadlock_depth: usize,
     introspection: bool,
+    reservation: Option<Box<dyn Reservation>>,
+    tokens: NonZeroU64,
+    margin: Option<Duration>,
 }
 
 impl Default for Builder {
@@ -76,6 +81,9 @@ impl Default for Builder {
             max_waiters: usize::MAX,
             deadlock_depth: 0,
             introspection: false,
+            reservation: None,
+            tokens: DEFAULT_TOKENS,
+            margin: None,
         }
     }
 }
@@ -138,6 +146,49 @@ impl Builder {
         self
     }
 
+    /// Where tokens come from. Default: memory, so that they begin anew with the process.
+    ///
+    /// A thread of the manager's calls it, or with `driver(false)` you do, by
+    /// [`LockManager::tend_reservation`]. The first block is asked for before [`build`](Self::build) returns; if
+    /// the authority belongs to somebody else, the manager is built without, and campaigns. Costs a grant
+    /// nothing.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tenure::LockManager;
+    /// use tenure::reservation::Memory;
+    ///
+    /// let tokens = Memory::new();
+    /// let ttl = Duration::from_secs(10);
+    /// let build = || LockManager::builder().reservation(tokens.clone()).build();
+    /// let (first, second) = (build()?, build()?);
+    /// let a = first.try_acquire("a", 1, ttl)?;
+    /// assert!(second.try_acquire("a", 2, ttl)?.token() > a.token());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reservation(mut self, reservation: impl Reservation) -> Self {
+        self.reservation = Some(Box::new(reservation));
+        self
+    }
+
+    /// Tokens that are reserved at once. Default: 2^30, which the busiest key uses up in 18 seconds.
+    ///
+    /// The next block is asked for when half of one is used up; what is left of it at the end of the process is
+    /// skipped. (Tokens are counted by bucket: a block is used up when the busiest bucket has.)
+    pub fn block_size(mut self, tokens: NonZeroU64) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// How long before the end of its authority a manager stops to grant. Default: a tenth of the term.
+    ///
+    /// It has to cover what clocks of different machines differ by in a term, and by how much the manager's
+    /// clock may lag beyond its resolution, and must be less than half of the term.
+    pub fn authority_margin(mut self, margin: Duration) -> Self {
+        self.margin = Some(margin);
+        self
+    }
+
     /// The shortest TTL that is accepted. Default: anything above zero.
     pub fn min_ttl(mut self, ttl: Duration) -> Self {
         self.min_ttl = Some(ttl);
@@ -194,11 +245,13 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// A [`BuildError`] for each option out of its range; if the driver thread can't be started; and
-    /// if memory for the first table can't be had.
-    pub fn build(self) -> Result<LockManager, BuildError> {
+    /// A [`BuildError`] for each option out of its range; if a thread can't be started; if memory for the first
+    /// table can't be had; and if the first block of tokens can't be reserved.
+    pub fn build(mut self) -> Result<LockManager, BuildError> {
         let driver = self.driver;
         let name = self.thread_name.clone();
+        let keeper = self.reservation.take();
+        let keeper = keeper.map(|backend| Keeper::new(backend, self.tokens, self.margin));
         let (engine, real_time) = self.engine()?;
         let driver = match driver {
             Some(true) if !real_time => return Err(BuildError::DriverNeedsRealTime),
@@ -206,16 +259,25 @@ impl Builder {
             Some(false) => false,
             None => real_time,
         };
-        let driver = driver.then(|| Driver::spawn(&engine, name)).transpose();
-        match driver {
-            Ok(driver) => Ok(LockManager::assemble(engine, driver)),
-            Err(error) => Err(BuildError::Spawn {
-                reason: error.to_string(),
-            }),
+        let spawn_error = |error: io::Error| BuildError::Spawn {
+            reason: error.to_string(),
+        };
+        let locks = LockManager::assemble(Arc::clone(&engine));
+        if let Some(keeper) = keeper {
+            locks.keep(keeper)?;
+            if driver {
+                let thread = KeeperThread::spawn(&engine).map_err(spawn_error)?;
+                locks.driven_by(None, Some(thread));
+            }
         }
+        if driver {
+            let driver = Driver::spawn(&engine, name).map_err(spawn_error)?;
+            locks.driven_by(Some(driver), None);
+        }
+        Ok(locks)
     }
 
-    fn engine(self) -> Result<(crate::sync::Arc<Engine>, bool), BuildError> {
+    fn engine(self) -> Result<(Arc<Engine>, bool), BuildError> {
         let tick = self.tick;
         if !(MIN_TICK..=MAX_TICK).contains(&tick) {
             return Err(BuildError::Tick { tick });
@@ -270,7 +332,9 @@ impl Builder {
             std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u64; MIN_BUCKETS]>())
         });
         let driver = Driver::spawn(&engine, name).ok();
-        LockManager::assemble(engine, driver)
+        let locks = LockManager::assemble(engine);
+        locks.driven_by(driver, None);
+        locks
     }
 }
 

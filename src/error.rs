@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::reservation::ReservationError;
 use crate::{FencingToken, Key, OwnerId};
 
 /// Why a grant was refused by [`try_acquire`](crate::LockManager::try_acquire).
@@ -46,6 +47,18 @@ pub enum AcquireError {
     TokensExhausted {
         /// The least token that would have had to be granted, saturated.
         wanted: u64,
+    },
+    /// The manager has no authority over its shard for now, and grants nothing: its
+    /// [`Reservation`](crate::reservation::Reservation) belongs to somebody else, or its backend can't be
+    /// reached. It campaigns.
+    AuthorityLost,
+    /// The token would be above the block that is reserved. Either the next one is on its way, or more was asked
+    /// for by `at_least` than is reserved.
+    TokensNotReserved {
+        /// The least token that would have had to be granted.
+        wanted: u64,
+        /// The last one that is reserved.
+        last: u64,
     },
     /// As many acquisitions wait as may: for this key, or in all. Try again later, or not at all.
     QueueFull {
@@ -99,6 +112,9 @@ pub struct Cycle {
 pub enum SessionError {
     /// The session is over: its deadline passed, and so did its leases. It stays over.
     Over,
+    /// The manager has no authority over its shard for now, and prolongs nothing. The session lasts until its
+    /// deadline.
+    AuthorityLost,
     /// Every handle of the manager was dropped.
     Closed,
 }
@@ -136,6 +152,9 @@ pub enum RenewError {
         /// The token that was presented.
         token: FencingToken,
     },
+    /// The manager has no authority over its shard for now, and renews nothing. The lease lasts until its
+    /// deadline.
+    AuthorityLost,
     /// Every handle of the manager was dropped; nobody arbitrates this lease any more.
     Closed,
     /// Memory that the renewal needed could not be had.
@@ -228,6 +247,11 @@ pub enum BuildError {
     },
     /// Memory for the initial table could not be had.
     OutOfMemory,
+    /// The first block of tokens could not be reserved.
+    Reservation {
+        /// What the backend said.
+        error: ReservationError,
+    },
 }
 
 impl fmt::Display for AcquireError {
@@ -253,6 +277,12 @@ impl fmt::Display for AcquireError {
                 "no token of at least {wanted} can be granted, the last is {}: ask for a lower one, \
                  or use another key",
                 FencingToken::MAX
+            ),
+            Self::AuthorityLost => authority_lost(f),
+            Self::TokensNotReserved { wanted, last } => write!(
+                f,
+                "token {wanted} is not reserved, the last that is is {last}: try again in a moment, have larger \
+                 blocks, or ask for a lower one"
             ),
             Self::QueueFull { limit } => write!(
                 f,
@@ -305,6 +335,7 @@ impl fmt::Display for SessionError {
             Self::Over => {
                 f.write_str("the session is over, and its leases with it: open another one")
             }
+            Self::AuthorityLost => authority_lost(f),
             Self::Closed => closed(f),
         }
     }
@@ -321,6 +352,7 @@ impl fmt::Display for RenewError {
                 f,
                 "the lease of token {token} lasts as long as its session: keep that alive instead"
             ),
+            Self::AuthorityLost => authority_lost(f),
             Self::Closed => closed(f),
             Self::OutOfMemory => f.write_str(
                 "no memory to renew the lease, which stays as it was: free some and renew again",
@@ -399,6 +431,7 @@ impl fmt::Display for BuildError {
             Self::OutOfMemory => {
                 f.write_str("no memory for the first table: lower `initial_capacity`, or free some")
             }
+            Self::Reservation { error } => write!(f, "no tokens to grant: {error}"),
         }
     }
 }
@@ -425,6 +458,13 @@ fn never_granted(f: &mut fmt::Formatter<'_>, token: FencingToken) -> fmt::Result
     write!(
         f,
         "token {token} was never granted for this key: check which key it belongs to"
+    )
+}
+
+fn authority_lost(f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(
+        "the manager has no authority over its shard for now: try again after \
+         `wait_for_authority`, or ask the node that has it",
     )
 }
 

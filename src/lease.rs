@@ -460,6 +460,7 @@ pub(crate) fn bad_ttl(ttl: Duration, bad: BadTtl) -> RenewError {
     match bad {
         BadTtl::TooShort { min } => RenewError::TtlTooShort { ttl, min },
         BadTtl::TooLong { max } => RenewError::TtlTooLong { ttl, max },
+        BadTtl::NoAuthority => RenewError::AuthorityLost,
     }
 }
 

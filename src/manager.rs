@@ -2,9 +2,11 @@
 
 mod looking;
 mod many;
+mod standing;
 mod waiting;
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::builder::Builder;
@@ -14,6 +16,7 @@ use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, Validate
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
 use crate::owner::OwnerId;
+use crate::reservation::{self, KeeperThread};
 use crate::sync::Arc;
 use crate::table::Ended;
 use crate::time::Timestamp;
@@ -66,12 +69,17 @@ pub struct LockManager {
 #[derive(Debug)]
 struct Life {
     engine: Arc<Engine>,
-    driver: Option<Driver>,
+    // Each ends, and is waited for, when it is dropped.
+    driver: OnceLock<Driver>,
+    keeper: OnceLock<KeeperThread>,
 }
 
 impl Drop for Life {
     fn drop(&mut self) {
         self.engine.close_down();
+        if self.keeper.get().is_none() {
+            reservation::end(&self.engine);
+        }
     }
 }
 
@@ -140,12 +148,20 @@ impl LockManager {
         Builder::default()
     }
 
-    pub(crate) fn assemble(engine: Arc<Engine>, driver: Option<Driver>) -> Self {
+    pub(crate) fn assemble(engine: Arc<Engine>) -> Self {
         let life = Arc::new(Life {
             engine: Arc::clone(&engine),
-            driver,
+            driver: OnceLock::new(),
+            keeper: OnceLock::new(),
         });
         Self { engine, life }
+    }
+
+    /// Hands over threads that are to end with the last handle.
+    pub(crate) fn driven_by(&self, driver: Option<Driver>, keeper: Option<KeeperThread>) {
+        // Each is there once.
+        let _ = driver.map(|driver| self.life.driver.set(driver));
+        let _ = keeper.map(|keeper| self.life.keeper.set(keeper));
     }
 
     /// Grants `owner` a lease of `ttl` on `key`, if nobody holds one.
@@ -435,7 +451,7 @@ impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
             .field("stats", &self.stats())
-            .field("driver", &self.life.driver.is_some())
+            .field("driver", &self.life.driver.get().is_some())
             .finish_non_exhaustive()
     }
 }

@@ -53,6 +53,8 @@ struct Underway<'m> {
     next: Acquire<'m>,
     held: Vec<(Key, FencingToken)>,
     session: Session<'m>,
+    /// The engine's when it was begun.
+    epoch: u64,
 }
 
 impl<'m> AcquireAll<'m> {
@@ -116,6 +118,7 @@ impl<'m> AcquireAll<'m> {
         let core = engine.open_session(self.owner, self.ttl, true)?;
         let session = Session::new(self.hold.clone(), core);
         Ok(Underway {
+            epoch: engine.authority.epoch(),
             next: self.ask(&session, 0),
             held: Vec::with_capacity(self.keys.len()),
             session,
@@ -146,8 +149,14 @@ impl<'m> AcquireAll<'m> {
     /// All are held: their time starts. `None` if one has been revoked meanwhile.
     fn complete(&self, underway: Underway<'m>) -> Result<Option<MultiLease<'m>>, AcquireError> {
         let engine = self.hold.engine();
-        let Underway { session, held, .. } = underway;
-        if session.len() < held.len() {
+        let Underway {
+            session,
+            held,
+            epoch,
+            ..
+        } = underway;
+        // Or granted under an authority that was lost: others may have been granted them since.
+        if session.len() < held.len() || epoch != engine.authority.epoch() {
             return Ok(None);
         }
         let now = engine.time.now();

@@ -19,6 +19,7 @@ use crate::records::{Waiter, add_watch};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::table::Loss;
 use crate::time::Timestamp;
+use crate::timeline::BadTtl;
 use crate::wish::{Terms, Wish};
 
 /// What the engine knows of a session.
@@ -271,8 +272,8 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     ///
-    /// [`SessionError::Over`] if it is over: open another one. [`SessionError::Closed`] if every handle of
-    /// the manager is gone.
+    /// [`SessionError::Over`] if it is over: open another one. [`SessionError::AuthorityLost`] if the manager
+    /// may not prolong it. [`SessionError::Closed`] if every handle of the manager is gone.
     pub fn keep_alive(&self) -> Result<Timestamp, SessionError> {
         if self.hold.is_closed() {
             return Err(SessionError::Closed);
@@ -280,9 +281,12 @@ impl<'m> Session<'m> {
         let time = &self.hold.engine().time;
         let now = time.now();
         // A TTL that was good at the start is too long only at the end of the manager's time.
-        let deadline = time
-            .deadline(now, self.core.ttl)
-            .map_err(|_| SessionError::Over)?;
+        let deadline = time.deadline(now, self.core.ttl).map_err(|bad| match bad {
+            BadTtl::NoAuthority if !self.core.is_over(time.tick_of(now)) => {
+                SessionError::AuthorityLost
+            }
+            _ => SessionError::Over,
+        })?;
         match self.core.keep_alive(time.tick_of(now), deadline) {
             Some(deadline) => Ok(time.start_of(deadline)),
             None => Err(SessionError::Over),

@@ -30,8 +30,14 @@ enum Source {
 /// A TTL outside the manager's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadTtl {
-    TooShort { min: Duration },
-    TooLong { max: Duration },
+    TooShort {
+        min: Duration,
+    },
+    TooLong {
+        max: Duration,
+    },
+    /// It is a good one, but the manager has no authority to grant anything.
+    NoAuthority,
 }
 
 /// What a renewal wants, at the reading of the clock that it counts from.
@@ -83,6 +89,9 @@ pub(crate) struct Timeline {
     max_ttl: Duration,
     /// No deadline may be computed from more nanoseconds than this.
     last_end: u64,
+    /// The same as things are: when the authority ends, less its margin, if that is earlier. From then on
+    /// nothing is granted or renewed, and no lease lasts beyond it.
+    limit: AtomicU64,
     /// The limits in nanoseconds.
     min_nanos: u64,
     max_nanos: u64,
@@ -111,6 +120,7 @@ impl Timeline {
             min_ttl,
             max_ttl,
             last_end: 0,
+            limit: AtomicU64::new(0),
             min_nanos: min_ttl.as_nanos() as u64,
             max_nanos: max_ttl.as_nanos() as u64,
         };
@@ -118,7 +128,27 @@ impl Timeline {
         // To the end of that tick.
         let last = line.start.saturating_add(LAST_TICK);
         line.last_end = last.saturating_mul(tick).saturating_add(tick - 1);
+        line.limit = AtomicU64::new(line.last_end);
         line
+    }
+
+    /// Grants and renewals go on until then at the latest, and leases last no longer; 0 for "no more".
+    ///
+    /// What is under way in other threads may still be granted by an earlier limit, and ends by that.
+    pub(crate) fn set_limit(&self, nanos: u64) {
+        self.limit
+            .store(nanos.min(self.last_end), Ordering::Release);
+    }
+
+    /// How long the authority lasts from `now`; `None` for as long as the manager can count.
+    pub(crate) fn authority(&self, now: u64) -> Option<Duration> {
+        let limit = self.limit.load(Ordering::Acquire);
+        (limit < self.last_end).then(|| Duration::from_nanos(limit.saturating_sub(now)))
+    }
+
+    /// The last tick that a lease may last to as things are.
+    pub(crate) fn limit_tick(&self) -> u64 {
+        self.tick_of(self.limit.load(Ordering::Acquire))
     }
 
     /// The tick at which the clock was read first.
@@ -204,22 +234,37 @@ impl Timeline {
     #[inline]
     pub(crate) fn deadline(&self, now: u64, ttl: Duration) -> Result<u64, BadTtl> {
         match now.checked_add(self.length(ttl)?) {
-            Some(end) if end <= self.last_end => Ok(self.tick_of(end)),
-            _ => Err(self.out_of_time(now)),
+            Some(end) if end <= self.limit.load(Ordering::Acquire) => Ok(self.tick_of(end)),
+            end => self.limited(now, end).map(|end| self.tick_of(end)),
         }
     }
 
     /// The same, with the division left for later.
     #[inline]
     pub(crate) fn renewal(&self, now: u64, ttl: Duration) -> Result<Renewal<'_>, BadTtl> {
-        match now.checked_add(self.length(ttl)?) {
-            Some(end) if end <= self.last_end => Ok(Renewal {
-                time: self,
-                now,
-                end,
-            }),
-            _ => Err(self.out_of_time(now)),
+        let end = match now.checked_add(self.length(ttl)?) {
+            Some(end) if end <= self.limit.load(Ordering::Acquire) => end,
+            end => self.limited(now, end)?,
+        };
+        Ok(Renewal {
+            time: self,
+            now,
+            end,
+        })
+    }
+
+    /// What is left of a length of time that ends after the limit.
+    #[cold]
+    fn limited(&self, now: u64, end: Option<u64>) -> Result<u64, BadTtl> {
+        if end.is_none_or(|end| end > self.last_end) {
+            return Err(self.out_of_time(now));
         }
+        let limit = self.limit.load(Ordering::Acquire);
+        // A lease that would be over as soon as it is granted is none.
+        if self.tick_of(limit) <= self.tick_of(now) {
+            return Err(BadTtl::NoAuthority);
+        }
+        Ok(limit)
     }
 
     #[cold]
@@ -271,6 +316,11 @@ impl Timeline {
 
     pub(crate) fn tick(&self) -> Duration {
         Duration::from_nanos(self.tick)
+    }
+
+    /// How far a reading may lag.
+    pub(crate) fn resolution(&self) -> Duration {
+        Duration::from_nanos(self.slack - (self.tick - 1))
     }
 }
 

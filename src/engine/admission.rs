@@ -325,7 +325,9 @@ impl<L: Layout> Engine<L> {
             holder.deadline = holder.cap;
         } else if holder.keeper.is_some() {
             // So long that there is a tick between a renewal and the end.
-            holder.deadline = deadline.max(local.now + KEPT_TICKS).min(holder.cap);
+            let least = (local.now + KEPT_TICKS).min(self.time.limit_tick());
+            holder.deadline = deadline.max(least).min(holder.cap);
+            holder.keep_next(local.now, self.time.part(local.now, wish.request.ttl, 3));
         }
         holder
     }

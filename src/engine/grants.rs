@@ -9,7 +9,7 @@ use crate::locals::{self, Entry};
 use crate::owner::OwnerId;
 use crate::sync::Ordering;
 use crate::table::{
-    Ask, Beside, Contents, Granted, Handle, LastStamp, Layout, Local, Refused, Stamp,
+    Ask, Beside, Contents, Granted, Handle, LastStamp, Layout, Local, MAX_TOKEN, Refused, Stamp,
 };
 use crate::timeline::BadTtl;
 use crate::token::FencingToken;
@@ -277,7 +277,10 @@ impl<L: Layout> Engine<L> {
     pub(super) fn refused(&self, refused: Refused, capacity: usize, now: u64) -> Denied {
         Denied::Other(match refused {
             Refused::Held(lease) => return self.held(&lease, now),
-            Refused::NoToken { wanted } => AcquireError::TokensExhausted { wanted },
+            Refused::NoToken { wanted } => match self.table.last_allowed() {
+                MAX_TOKEN => AcquireError::TokensExhausted { wanted },
+                last => AcquireError::TokensNotReserved { wanted, last },
+            },
             // Who comes by way of the record is never told of the mark.
             Refused::Marked | Refused::NoCell => AcquireError::CapacityExceeded { capacity },
         })
@@ -372,6 +375,7 @@ impl Request {
         match bad {
             Some(BadTtl::TooShort { min }) => AcquireError::TtlTooShort { ttl, min },
             Some(BadTtl::TooLong { max }) => AcquireError::TtlTooLong { ttl, max },
+            Some(BadTtl::NoAuthority) => AcquireError::AuthorityLost,
             None => AcquireError::TokensExhausted {
                 wanted: self.at_least,
             },

@@ -9,6 +9,7 @@ use crate::lost::Signal;
 use crate::records::{Holder, Record, Stripe};
 use crate::sync::Arc;
 use crate::table::{Contents, Due, Ended, Handle, Layout, Local, Loss, Marked, Name, Unrenewed};
+use crate::timeline::BadTtl;
 use crate::wish::Terms;
 
 impl<L: Layout> Engine<L> {
@@ -20,11 +21,16 @@ impl<L: Layout> Engine<L> {
         for token in record.holders.to_renew(local.now) {
             let (tick, part) = (local.now, |ttl| self.time.part(local.now, ttl, 3));
             let kept = record.holders.change(token, |holder| {
-                let keeper = holder.keeper.as_mut()?;
-                keeper.next = part(keeper.ttl);
-                let deadline = self.time.deadline(now, keeper.ttl).unwrap_or(u64::MAX);
+                let ttl = holder.keeper.as_ref()?.ttl;
+                let deadline = match self.time.deadline(now, ttl) {
+                    Ok(deadline) => deadline.max(tick + KEPT_TICKS),
+                    // It may be had again, in time.
+                    Err(BadTtl::NoAuthority) => holder.deadline,
+                    Err(_) => u64::MAX,
+                };
                 let before = holder.deadline;
-                holder.extend(deadline.max(tick + KEPT_TICKS));
+                holder.extend(deadline.min(self.time.limit_tick()));
+                holder.keep_next(tick, part(ttl));
                 let stops = holder.deadline >= holder.cap;
                 if stops {
                     holder.keeper = None;

@@ -4,6 +4,7 @@
 //! its *chores*: registering what a resize has moved, and giving a resize its share of time.
 
 mod admission;
+mod authority;
 mod batches;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod between;
@@ -27,6 +28,7 @@ use std::sync::{OnceLock, Weak};
 use foldhash::fast::RandomState;
 
 pub(crate) use self::admission::Entered;
+pub(crate) use self::authority::{Authority, DEFAULT_TOKENS, State as AuthorityState};
 pub(crate) use self::batches::CHUNK;
 use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Begun, Denied, Request};
@@ -67,6 +69,7 @@ pub(crate) struct Engine<L: Layout = Wide> {
     detector: Detector,
     observers: Observers,
     pub(crate) metrics: Metrics,
+    pub(crate) authority: Authority,
     registry: Mutex<Registry>,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
@@ -182,6 +185,7 @@ impl<L: Layout> Engine<L> {
             detector: Detector::new(options.deadlock_depth),
             observers: Observers::new(options.introspection),
             metrics: Metrics::default(),
+            authority: Authority::default(),
             registry: Mutex::new(Registry::default()),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
@@ -273,6 +277,9 @@ impl<L: Layout> Engine<L> {
             if std::mem::take(&mut local.resized) {
                 self.wake_driver();
             }
+            if std::mem::take(&mut local.wants_block) {
+                self.authority.want_block();
+            }
             self.follow_up(local);
         }
     }
@@ -345,6 +352,7 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn close_down(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake_driver();
+        self.authority.wake();
         let mut wakes = self.records.close();
         wakes.extend(self.observers.close());
         for (_, session) in self.sessions.lock().drain() {

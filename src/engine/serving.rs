@@ -47,6 +47,13 @@ impl<L: Layout> Engine<L> {
                         record.retry = Some(local.now + 1);
                         break;
                     }
+                    // The next block is on its way.
+                    Err(Denied::Other(AcquireError::TokensNotReserved { last, .. }))
+                        if (1..=last).contains(&head.wish.request.at_least.max(1)) =>
+                    {
+                        record.retry = Some(local.now + 1);
+                        break;
+                    }
                     Err(Denied::Other(error)) => Err(error),
                 }
             };

@@ -79,6 +79,14 @@ impl Holder {
         self.deadline = self.deadline.max(deadline.min(self.cap));
     }
 
+    /// It is renewed next at that tick, or sooner if less is left of it than its TTL.
+    pub(crate) fn keep_next(&mut self, now: u64, tick: u64) {
+        let third = (self.deadline.saturating_sub(now) / 3).max(1);
+        if let Some(keeper) = &mut self.keeper {
+            keeper.next = tick.min(now.saturating_add(third));
+        }
+    }
+
     /// How it has ended by that tick, if it has; then it stays so, whatever happens to its session.
     fn over(&self, now: u64) -> Option<Loss> {
         if self.deadline <= now {

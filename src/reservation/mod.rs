@@ -12,10 +12,16 @@
 //!
 //! A thread of the manager's calls the backend; no operation on a lease ever waits for it.
 
+mod keeper;
+mod memory;
+
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+pub(crate) use self::keeper::{Keeper, KeeperThread, end};
+pub use self::memory::Memory;
+use crate::engine::AuthorityState;
 use crate::token::FencingToken;
 
 /// A source of token blocks for one shard, and of the authority over it.
@@ -112,6 +118,55 @@ impl Block {
     }
 }
 
+/// How a manager stands with its reservation; see [`LockManager::standing`](crate::LockManager::standing).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Standing {
+    /// Whether it may grant leases.
+    pub authority: Authority,
+    /// The block that it grants from, the last one it was handed.
+    pub block: Option<Block>,
+    /// The number of blocks that it was handed since the start.
+    pub blocks: u64,
+    /// How often it began to grant: won the authority, or was handed tokens after somebody else was.
+    pub terms: u64,
+    /// What the backend said at the last call, if it failed.
+    pub error: Option<ReservationError>,
+}
+
+/// Whether a manager may grant leases, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Authority {
+    /// For ever, as far as the backend goes.
+    Unlimited,
+    /// For so long, if it isn't kept alive; the margin is taken off. No lease lasts longer.
+    For(Duration),
+    /// It may not: it campaigns.
+    Without,
+    /// It may not, and won't any more: [`LockManager::resign`](crate::LockManager::resign) was called.
+    Resigned,
+}
+
+impl Standing {
+    pub(crate) fn new(state: &AuthorityState, remaining: Option<Duration>) -> Self {
+        let authority = match remaining {
+            _ if state.resigns => Authority::Resigned,
+            _ if !state.is_open => Authority::Without,
+            None => Authority::Unlimited,
+            Some(Duration::ZERO) => Authority::Without,
+            Some(remaining) => Authority::For(remaining),
+        };
+        Self {
+            authority,
+            block: state.block,
+            blocks: state.blocks,
+            terms: state.terms,
+            error: state.error.clone(),
+        }
+    }
+}
+
 /// Why a backend did not do as asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -138,6 +193,13 @@ pub enum ReservationError {
     Storage {
         /// What the operating system said, and of what.
         reason: String,
+    },
+    /// The backend's term leaves no time to grant leases in.
+    TermTooShort {
+        /// The term.
+        term: Duration,
+        /// What the manager takes off it, its clock's resolution included.
+        margin: Duration,
     },
     /// There are not as many tokens above the mark.
     Exhausted {
@@ -169,6 +231,11 @@ impl fmt::Display for ReservationError {
             Self::Storage { reason } => write!(
                 f,
                 "the reservation could not be stored: {reason}; make room, or let it be written"
+            ),
+            Self::TermTooShort { term, margin } => write!(
+                f,
+                "an authority that lasts for {term:?} is too short for a margin of {margin:?}, which may be \
+                 less than half of it: lengthen the term, or lower `authority_margin`"
             ),
             Self::Exhausted { mark } => write!(
                 f,

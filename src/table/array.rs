@@ -15,9 +15,14 @@ pub(crate) struct Array {
     mask: usize,
     /// Tokens of this array are `base + version`.
     pub(crate) base: u64,
-    /// The last version that a grant may make here: within [`Layout::VERSION_SOFT`] and the range
+    /// The last version that a change may make here: within [`Layout::VERSION_SOFT`] and the range
     /// of tokens.
     pub(crate) version_limit: u64,
+    /// The last version that a grant may make here as things are: its token is within what is allowed
+    /// (`allowance.rs`). Whoever meets it looks there, and raises it if it may.
+    grant_limit: AtomicU64,
+    /// Nothing is ever granted here.
+    shut: bool,
     /// The array whose leases move here, until they all have.
     pub(crate) parent: SharedArc<Array>,
     /// Parent buckets that are not `DONE` yet.
@@ -32,14 +37,18 @@ impl Array {
         buckets: usize,
         base: u64,
         parent: Option<Arc<Array>>,
+        (allowed, shut): (u64, bool),
     ) -> Option<Self> {
         debug_assert!(buckets.is_power_of_two());
         let left = parent.as_ref().map_or(0, |parent| parent.len());
+        let version_limit = L::VERSION_SOFT.min(super::MAX_TOKEN - base);
         Some(Self {
             words: zeroed_words(buckets)?,
             mask: buckets - 1,
             base,
-            version_limit: L::VERSION_SOFT.min(super::MAX_TOKEN - base),
+            version_limit,
+            grant_limit: AtomicU64::new(version_limit.min(allowed.saturating_sub(base))),
+            shut,
             parent: SharedArc::new(parent),
             left: AtomicUsize::new(left),
             cursor: AtomicUsize::new(0),
@@ -48,7 +57,7 @@ impl Array {
 
     /// The first generation: every bucket `NORMAL` and empty.
     pub(crate) fn first<L: Layout>(buckets: usize) -> Option<Self> {
-        let array = Self::new::<L>(buckets, 0, None)?;
+        let array = Self::new::<L>(buckets, 0, None, (super::MAX_TOKEN, false))?;
         for word in &array.words {
             word.store(
                 BucketWord::<L>::new(0, 0, super::bucket::NORMAL).0,
@@ -56,6 +65,24 @@ impl Array {
             );
         }
         Some(array)
+    }
+
+    /// The last version that a grant may make without looking at what is allowed.
+    #[inline(always)]
+    pub(crate) fn grant_limit(&self) -> u64 {
+        self.grant_limit.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is ever granted here.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    /// Lets grants make tokens up to that one. It is not shut.
+    pub(crate) fn allow(&self, token: u64) {
+        debug_assert!(!self.shut);
+        let limit = self.version_limit.min(token.saturating_sub(self.base));
+        self.grant_limit.store(limit, Ordering::Relaxed);
     }
 
     #[inline]

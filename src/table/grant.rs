@@ -119,7 +119,7 @@ impl<L: Layout> Table<L> {
         let word = bucket.load::<L>();
         let version = word.version() + 1;
         let token = array.base + version;
-        if !word.is_empty() || version > array.version_limit || token < ask.at_least {
+        if !word.is_empty() || version > array.grant_limit() || token < ask.at_least {
             return None;
         }
         let state = cell.start::<L>(token, stamp);
@@ -172,7 +172,7 @@ impl<L: Layout> Table<L> {
         let version = word.version() + 1;
         let token = array.base + version;
         let simple =
-            at == 0 && word.is_normal() && version <= array.version_limit && token >= ask.at_least;
+            at == 0 && word.is_normal() && version <= array.grant_limit() && token >= ask.at_least;
         if !simple {
             return Beside::Neither;
         }
@@ -224,9 +224,12 @@ impl<L: Layout> Table<L> {
                 }
             };
             let version = (word.version() + 1).max(ask.at_least.saturating_sub(local.array.base));
-            if new == 0 || version > local.array.version_limit {
+            if new == 0 || version > local.array.grant_limit() {
                 let wanted = local.array.base.saturating_add(version);
-                if new != 0 && wanted <= MAX_TOKEN && self.raise_base(local, wanted) {
+                if new != 0
+                    && wanted <= MAX_TOKEN
+                    && self.allow(local, wanted, local.array.base + word.version() + 1)
+                {
                     continue;
                 }
                 self.unprepare(local, new);

@@ -10,7 +10,7 @@ use super::bucket::{DONE, FROZEN, NORMAL, REBUILD, UNINIT};
 use super::cell::{self, DEAD};
 use super::layout::Layout;
 use super::local::{Local, Moved};
-use super::{BucketWord, MAX_TOKEN, Table, WALK_CHECK};
+use super::{BucketWord, Table, WALK_CHECK};
 use crate::sync::{Arc, Ordering};
 
 /// Groups that one refill or spill helps to move.
@@ -107,23 +107,13 @@ impl<L: Layout> Table<L> {
     }
 
     /// Puts a new array in place, unless a resize is under way. False if that can't be done: no
-    /// memory, or no tokens.
+    /// memory, no tokens, or the table is shut.
     pub(super) fn resize(&self, newest: &Arc<Array>, buckets: usize) -> bool {
         if newest.parent.is_some() {
             return true;
         }
-        // One more than the old base: then every token of the new array is above the old one's of
-        // the same version, and copies need not raise versions.
-        let base = (newest.base + 1).max(self.need_base.load(Ordering::Relaxed));
-        if base >= MAX_TOKEN {
-            return false;
-        }
-        let array = Array::new::<L>(buckets, base, Some(Arc::clone(newest)));
-        array.is_some_and(|array| {
-            // If somebody else was faster, theirs serves as well.
-            self.current.replace(newest, Arc::new(array));
-            true
-        })
+        // A table that is shut has no new leases to make room for.
+        !newest.is_shut() && self.succeed(newest, buckets, false)
     }
 
     /// Makes the thread's array one that can grant the token `wanted`. False if that can't be done:

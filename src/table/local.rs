@@ -268,6 +268,8 @@ pub(crate) struct Local {
     pub(crate) spilled: bool,
     /// This thread has started a resize.
     pub(crate) resized: bool,
+    /// The block of tokens runs out: another one is to be asked for.
+    pub(crate) wants_block: bool,
 }
 
 impl Local {
@@ -276,6 +278,7 @@ impl Local {
     pub(crate) fn has_chores(&self) -> bool {
         self.spilled
             | self.resized
+            | self.wants_block
             | !self.moved.is_empty()
             | !self.notes.is_empty()
             | !self.due.is_empty()
@@ -307,6 +310,7 @@ impl Local {
             reserved: 0,
             spilled: false,
             resized: false,
+            wants_block: false,
         }
     }
 }

@@ -191,9 +191,11 @@ impl<L: Layout> Table<L> {
                 }
             };
             let version = (word.version() + 1).max(ask.at_least.saturating_sub(local.array.base));
-            if version > local.array.version_limit {
+            if version > local.array.grant_limit() {
                 let wanted = local.array.base.saturating_add(version);
-                if wanted <= MAX_TOKEN && self.raise_base(local, wanted) {
+                if wanted <= MAX_TOKEN
+                    && self.allow(local, wanted, local.array.base + word.version() + 1)
+                {
                     continue;
                 }
                 self.unprepare(local, new);

@@ -60,6 +60,7 @@
 //!   word, then load of the state*: a fence between on both sides. If the grant's fence comes first,
 //!   the wheel sees the new lease; if the wheel's, the grant sees that it has to register.
 
+mod allowance;
 mod array;
 mod bucket;
 mod cell;
@@ -94,6 +95,7 @@ pub(crate) use self::mark::Marked;
 pub(crate) use self::renew::{Unrenewed, Wanted};
 pub(crate) use self::timer::Due;
 
+use self::allowance::Allowance;
 use self::array::Array;
 use self::bucket::BucketWord;
 use self::cell::State;
@@ -178,6 +180,7 @@ pub(crate) struct Table<L: Layout> {
     handed: AtomicUsize,
     /// The next array's token base is at least this.
     need_base: AtomicU64,
+    allowance: Allowance,
     /// The last resize that was wanted could not be started, for want of memory.
     stuck: AtomicBool,
     /// Arrays don't shrink below this many buckets.
@@ -196,6 +199,7 @@ impl<L: Layout> Table<L> {
             free: AtomicU64::new(0),
             handed: AtomicUsize::new(0),
             need_base: AtomicU64::new(0),
+            allowance: Allowance::all(),
             stuck: AtomicBool::new(false),
             min_buckets,
         })

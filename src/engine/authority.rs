@@ -1,0 +1,216 @@
+//! What the engine has of a reservation: how it opens and closes for grants, and who is told.
+//!
+//! Two things keep a manager from granting what it may not: the *limit* of its time (`timeline.rs`), beyond
+//! which no lease lasts and from which on nothing is granted, and the *allowance* of its table
+//! (`table/allowance.rs`), the last token of its block. Both are looked at where the short path leaves them to
+//! the long one, so a grant pays for neither.
+//!
+//! A grant that has passed the first and is slow to get on may be published after the limit: its lease is over
+//! by then, since it ends at the limit too. Once the table is shut, which is soon after, not even that happens.
+
+use std::num::NonZeroU64;
+use std::sync::OnceLock;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Engine;
+use crate::reservation::{Block, Keeper, ReservationError, Standing};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::table::Layout;
+
+/// The reservation of an engine, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Authority {
+    /// Calls the backend; whoever tends to it holds the lock.
+    pub(crate) keeper: Mutex<Option<Keeper>>,
+    /// The thread that does, if it is the manager's.
+    thread: OnceLock<Thread>,
+    /// The block runs out.
+    wants_block: AtomicBool,
+    /// Raised each time that the engine opens: what was begun before is not to go on.
+    epoch: AtomicU64,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) is_open: bool,
+    pub(crate) resigns: bool,
+    pub(crate) block: Option<Block>,
+    pub(crate) blocks: u64,
+    pub(crate) terms: u64,
+    pub(crate) error: Option<ReservationError>,
+}
+
+impl Authority {
+    pub(crate) fn set_thread(&self, thread: Thread) {
+        // There is one, which says so once.
+        let _ = self.thread.set(thread);
+    }
+
+    /// Has the thread look at what there is to do.
+    pub(crate) fn wake(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    #[cold]
+    pub(super) fn want_block(&self) {
+        if !self.wants_block.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn wants_block(&self) -> bool {
+        self.wants_block.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_resigning(&self) -> bool {
+        self.state.lock().resigns
+    }
+
+    /// Notes how the last call of the backend has ended.
+    pub(crate) fn note(&self, error: Option<ReservationError>) {
+        #[cfg(feature = "tracing")]
+        if let Some(error) = &error {
+            tracing::warn!(target: "tenure", %error, "reservation");
+        }
+        self.state.lock().error = error;
+    }
+
+    pub(crate) fn error(&self) -> Option<ReservationError> {
+        self.state.lock().error.clone()
+    }
+
+    /// Blocks until the engine is open, for so long at most. False if it is not.
+    pub(crate) fn wait_until_open(&self, timeout: Duration) -> bool {
+        let until = Instant::now().checked_add(timeout);
+        let mut state = self.state.lock();
+        while !state.is_open && !state.resigns {
+            match until {
+                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => break,
+                Some(_) => {}
+                None => self.changed.wait(&mut state),
+            }
+        }
+        state.is_open
+    }
+}
+
+impl<L: Layout> Engine<L> {
+    /// Nothing is granted from now on, until the engine opens again. False if there was no memory to make
+    /// entirely sure of it.
+    pub(crate) fn close_to_grants(&self) -> bool {
+        {
+            let mut state = self.authority.state.lock();
+            state.is_open = false;
+            self.time.set_limit(0);
+        }
+        self.with(self.time.now(), |local| self.table.shut(local))
+    }
+
+    /// Grants tokens of that block from now on, and leases that last until `limit` at the latest, on the
+    /// manager's clock. The engine is closed. False if it stays so, for want of memory or because it resigns.
+    pub(crate) fn open_to_grants(&self, block: Block, limit: u64) -> bool {
+        self.authority.wants_block.store(false, Ordering::Release);
+        let bounds = (block.first().get(), block.last().get());
+        let opened = self.with(self.time.now(), |local| {
+            self.table.open(local, bounds, watermark(block))
+        });
+        if opened {
+            self.authority.epoch.fetch_add(1, Ordering::AcqRel);
+            let mut state = self.authority.state.lock();
+            state.terms += 1;
+            state.add(block);
+            drop(state);
+            return self.extend_limit(limit);
+        }
+        false
+    }
+
+    /// Leases may last until then. False if the manager resigns.
+    pub(crate) fn extend_limit(&self, limit: u64) -> bool {
+        let mut state = self.authority.state.lock();
+        if state.resigns {
+            return false;
+        }
+        self.time.set_limit(limit);
+        state.is_open = true;
+        drop(state);
+        self.authority.changed.notify_all();
+        true
+    }
+
+    /// Grants tokens of that block, too.
+    pub(crate) fn add_block(&self, block: Block) {
+        let last = block.last().get();
+        self.table.extend_allowance(last, watermark(block));
+        self.authority.state.lock().add(block);
+        self.authority.wants_block.store(false, Ordering::Release);
+    }
+
+    /// Whether that block follows on what may be granted.
+    pub(crate) fn follows(&self, block: Block) -> bool {
+        block.first().get() == self.table.last_allowed() + 1
+    }
+
+    /// Grants nothing any more; the authority is given up as soon as no lease is out.
+    pub(crate) fn resign(&self) {
+        {
+            let mut state = self.authority.state.lock();
+            state.resigns = true;
+            state.is_open = false;
+            self.time.set_limit(0);
+        }
+        self.authority.changed.notify_all();
+        self.authority.wake();
+    }
+
+    /// Whether no lease is out that anybody could believe in.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.advance();
+        self.totals().leases <= 0
+    }
+
+    /// How things are, for people.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        let has_one = self
+            .authority
+            .keeper
+            .try_lock()
+            .is_none_or(|it| it.is_some());
+        let state = self.authority.state.lock();
+        (has_one || state.blocks > 0).then(|| {
+            let remaining = self.time.authority(self.time.now());
+            state.standing(remaining)
+        })
+    }
+}
+
+impl State {
+    fn add(&mut self, block: Block) {
+        self.block = Some(block);
+        self.blocks += 1;
+    }
+
+    fn standing(&self, remaining: Option<Duration>) -> Standing {
+        Standing::new(self, remaining)
+    }
+}
+
+/// Half of a block is left when the next one is asked for.
+fn watermark(block: Block) -> u64 {
+    let (first, last) = (block.first().get(), block.last().get());
+    first + (last - first) / 2
+}
+
+/// Tokens of a block, unless told otherwise: 18 seconds of the busiest key there can be.
+pub(crate) const DEFAULT_TOKENS: NonZeroU64 = NonZeroU64::new(1 << 30).unwrap();

@@ -1,0 +1,351 @@
+//! Keeps a manager's authority alive and its blocks coming: the only caller of a backend.
+//!
+//! | state | until | what happens |
+//! |---|---|---|
+//! | without | a campaign is won | grants say `AuthorityLost`; campaigns, one after the other |
+//! | won, and leases of an earlier term may be live | these are over | the authority is kept alive; still no grants |
+//! | with | it is lost, or its term is over | grants; kept alive every third of the term; a block is reserved when half of the last one is used up |
+//! | resigning | no lease is out | no grants |
+//! | resigned | for ever | no grants |
+//!
+//! The term counts from before the backend was asked, and the manager's limit lies a margin before its end, for
+//! clocks of different speed, and the clock's resolution. Leases end at the limit at the latest. So a successor
+//! that is granted the authority after the term meets no live lease, even if this process stands still meanwhile.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::panic::{self, AssertUnwindSafe};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Block, Reservation, ReservationError};
+use crate::engine::Engine;
+use crate::sync::Arc;
+
+/// For how long a campaign waits: closing a manager waits as long for it.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How soon a campaign that did not wait is tried again.
+const RETRY_HELD: Duration = Duration::from_millis(50);
+/// How soon a call that failed is tried again.
+const RETRY: Duration = Duration::from_millis(200);
+/// How often a manager that resigns looks whether its leases are gone.
+const RESIGNING: Duration = Duration::from_millis(10);
+
+/// What it takes to keep a reservation.
+pub(crate) struct Keeper {
+    backend: Box<dyn Reservation>,
+    tokens: NonZeroU64,
+    margin: Option<Duration>,
+    state: State,
+    /// The last limit that leases were granted under.
+    limit: u64,
+    /// The block can be asked for again at this reading.
+    next_block: u64,
+}
+
+/// All points in time are readings of the manager's clock, in nanoseconds.
+#[derive(Debug)]
+enum State {
+    Without,
+    With {
+        /// `None` for ever.
+        term: Option<Term>,
+        /// It grants.
+        open: bool,
+    },
+    Resigned,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Term {
+    ends: u64,
+    limit: u64,
+    renew: u64,
+    length: u64,
+}
+
+impl Keeper {
+    pub(crate) fn new(
+        backend: Box<dyn Reservation>,
+        tokens: NonZeroU64,
+        margin: Option<Duration>,
+    ) -> Self {
+        Self {
+            backend,
+            tokens,
+            margin,
+            state: State::Without,
+            limit: 0,
+            next_block: 0,
+        }
+    }
+
+    /// Does what is due, waiting for the authority for `patience` at the most. Says how soon it is to be called
+    /// again; `None` if not before something is wanted.
+    pub(crate) fn tend(&mut self, engine: &Engine, patience: Duration) -> Option<Duration> {
+        if engine.authority.is_resigning() {
+            return self.resign(engine);
+        }
+        let tended = match self.state {
+            State::Resigned => return None,
+            State::Without => self.campaign(engine, patience),
+            State::With { term, open } => self.keep(engine, term, open),
+        };
+        match tended {
+            Ok(next) => next,
+            Err(error) => {
+                let retry = match error {
+                    ReservationError::Held { .. } => RETRY_HELD,
+                    _ => RETRY,
+                };
+                if error == ReservationError::Lost {
+                    self.lose(engine);
+                }
+                engine.authority.note(Some(error));
+                Some(retry)
+            }
+        }
+    }
+
+    fn campaign(
+        &mut self,
+        engine: &Engine,
+        patience: Duration,
+    ) -> Result<Option<Duration>, ReservationError> {
+        self.backend.campaign(patience)?;
+        let asked = self.ask_term(engine);
+        if asked.is_err() {
+            // It is ours, for nobody knows how long, and nothing was granted under it.
+            self.backend.resign();
+        }
+        let term = asked?;
+        engine.authority.note(None);
+        self.state = State::With { term, open: false };
+        self.keep(engine, term, false)
+    }
+
+    /// Keeps the authority alive.
+    fn ask_term(&mut self, engine: &Engine) -> Result<Option<Term>, ReservationError> {
+        let asked = engine.time.precise_now();
+        let Some(length) = self.backend.keep_alive()? else {
+            return Ok(None);
+        };
+        let margin = self.margin.unwrap_or(length / 10) + engine.time.resolution();
+        // A third of the term may pass before it is renewed.
+        if margin * 2 >= length {
+            let term = length;
+            return Err(ReservationError::TermTooShort { term, margin });
+        }
+        let nanos = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let ends = asked.saturating_add(nanos(length));
+        Ok(Some(Term {
+            ends,
+            limit: ends - nanos(margin),
+            renew: asked.saturating_add(nanos(length) / 3),
+            length: nanos(length),
+        }))
+    }
+
+    fn keep(
+        &mut self,
+        engine: &Engine,
+        term: Option<Term>,
+        open: bool,
+    ) -> Result<Option<Duration>, ReservationError> {
+        let mut term = term;
+        let now = engine.time.precise_now();
+        if let Some(known) = &mut term {
+            if now >= known.ends {
+                return Err(ReservationError::Lost);
+            }
+            if now >= known.renew {
+                match self.ask_term(engine) {
+                    Ok(Some(renewed)) => {
+                        engine.authority.note(None);
+                        *known = renewed;
+                        if open {
+                            self.limit = renewed.limit;
+                            engine.extend_limit(renewed.limit);
+                        }
+                    }
+                    Ok(None) => term = None,
+                    Err(ReservationError::Lost) => return Err(ReservationError::Lost),
+                    Err(error) => {
+                        // It lasts as it did, and there is time for more than one other try.
+                        known.renew = now + known.length / 20;
+                        engine.authority.note(Some(error));
+                    }
+                }
+            }
+        }
+        self.state = State::With { term, open };
+        if open {
+            self.keep_supplied(engine, now)?;
+        } else if now >= self.limit || engine.is_idle() {
+            self.open(engine, term)?;
+        }
+        let renew = term.map(|term| term.renew);
+        let waits = [
+            renew,
+            // Leases of an earlier term are out still.
+            (!self.is_open()).then_some(now + RESIGNING.as_nanos() as u64),
+            engine.authority.wants_block().then_some(self.next_block),
+        ];
+        let next = waits.into_iter().flatten().min();
+        let now = engine.time.precise_now();
+        Ok(next.map(|next| Duration::from_nanos(next.saturating_sub(now))))
+    }
+
+    /// Reserves another block, if one is wanted.
+    fn keep_supplied(&mut self, engine: &Engine, now: u64) -> Result<(), ReservationError> {
+        if !engine.authority.wants_block() || now < self.next_block {
+            return Ok(());
+        }
+        match self.backend.reserve(self.tokens) {
+            Ok(block) if engine.follows(block) => {
+                engine.authority.note(None);
+                engine.add_block(block);
+            }
+            Ok(block) => {
+                // Somebody has been handed tokens in between, without authority: their business.
+                engine.authority.note(None);
+                self.enter(engine, block, self.limit)?;
+            }
+            Err(ReservationError::Lost) => return Err(ReservationError::Lost),
+            Err(error) => {
+                self.next_block = now + RETRY.as_nanos() as u64;
+                engine.authority.note(Some(error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to grant. No lease of an earlier term is live.
+    fn open(&mut self, engine: &Engine, term: Option<Term>) -> Result<(), ReservationError> {
+        let block = self.backend.reserve(self.tokens)?;
+        self.enter(engine, block, term.map_or(u64::MAX, |term| term.limit))?;
+        self.state = State::With { term, open: true };
+        Ok(())
+    }
+
+    fn enter(&mut self, engine: &Engine, block: Block, limit: u64) -> Result<(), ReservationError> {
+        if !engine.close_to_grants() || !engine.open_to_grants(block, limit) {
+            let reason = "no memory for another table, or no tokens left for one".to_owned();
+            return Err(ReservationError::Unavailable { reason });
+        }
+        self.limit = limit;
+        Ok(())
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::With { open: true, .. })
+    }
+
+    fn lose(&mut self, engine: &Engine) {
+        if self.is_open() {
+            engine.close_to_grants();
+        }
+        self.state = State::Without;
+    }
+
+    /// The authority is given up as soon as no lease is out, and not before.
+    fn resign(&mut self, engine: &Engine) -> Option<Duration> {
+        let State::With { term, open } = self.state else {
+            self.state = State::Resigned;
+            return None;
+        };
+        if open {
+            engine.close_to_grants();
+            self.state = State::With { term, open: false };
+        }
+        let over = term.is_some_and(|term| engine.time.precise_now() >= term.ends);
+        if over || engine.is_idle() {
+            if !over {
+                self.backend.resign();
+            }
+            self.state = State::Resigned;
+            return None;
+        }
+        Some(RESIGNING)
+    }
+
+    /// The manager is gone: nobody is granted anything any more. Its holders may not know.
+    pub(crate) fn finish(mut self, engine: &Engine) {
+        if let State::With { .. } = self.state
+            && engine.is_idle()
+        {
+            self.backend.resign();
+        }
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The thread that keeps a reservation; ends, and lets go of the backend, when it is dropped.
+#[derive(Debug)]
+pub(crate) struct KeeperThread {
+    engine: Arc<Engine>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl KeeperThread {
+    pub(crate) fn spawn(engine: &Arc<Engine>) -> std::io::Result<Self> {
+        let kept = Arc::clone(engine);
+        let thread = thread::Builder::new()
+            .name("tenure-reservation".to_owned())
+            .spawn(move || keep(&kept))?;
+        engine.authority.set_thread(thread.thread().clone());
+        Ok(Self {
+            engine: Arc::clone(engine),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for KeeperThread {
+    fn drop(&mut self) {
+        self.engine.close_down();
+        if let Some(thread) = self.thread.take()
+            // The backend may own the last handle.
+            && thread.thread().id() != thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn keep(engine: &Engine) {
+    while !engine.is_closed() {
+        let began = Instant::now();
+        let tended = panic::catch_unwind(AssertUnwindSafe(|| {
+            let mut keeper = engine.authority.keeper.lock();
+            let keeper = keeper.as_mut()?;
+            keeper.tend(engine, PATIENCE)
+        }));
+        match tended {
+            Ok(None) => thread::park(),
+            Ok(Some(next)) => thread::park_timeout(next),
+            Err(_) => {
+                let reason = "its backend has panicked".to_owned();
+                let error = ReservationError::Unavailable { reason };
+                engine.authority.note(Some(error));
+                thread::park_timeout(RETRY.saturating_sub(began.elapsed()));
+            }
+        }
+    }
+    end(engine);
+}
+
+/// Lets go of the backend.
+pub(crate) fn end(engine: &Engine) {
+    let keeper = engine.authority.keeper.lock().take();
+    if let Some(keeper) = keeper {
+        let _ = panic::catch_unwind(AssertUnwindSafe(|| keeper.finish(engine)));
+    }
+}
