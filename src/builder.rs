@@ -4,6 +4,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 use std::{fmt, io};
 
+use parking_lot::Mutex;
+
 use crate::clock::{Clock, CoarseClock};
 use crate::driver::Driver;
 use crate::engine::{DEFAULT_TOKENS, Engine, Options};
@@ -60,7 +62,8 @@ pub struct Builder {
     max_waiters: usize,
     deadlock_depth: usize,
     introspection: bool,
-    reservation: Option<Box<dyn Reservation>>,
+    /// In a mutex for the sake of `Sync`: nobody shares it.
+    reservation: Option<Mutex<Box<dyn Reservation>>>,
     tokens: NonZeroU64,
     margin: Option<Duration>,
 }
@@ -167,7 +170,7 @@ impl Builder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reservation(mut self, reservation: impl Reservation) -> Self {
-        self.reservation = Some(Box::new(reservation));
+        self.reservation = Some(Mutex::new(Box::new(reservation)));
         self
     }
 
@@ -251,7 +254,7 @@ impl Builder {
         let driver = self.driver;
         let name = self.thread_name.clone();
         let keeper = self.reservation.take();
-        let keeper = keeper.map(|backend| Keeper::new(backend, self.tokens, self.margin));
+        let keeper = keeper.map(|it| Keeper::new(it.into_inner(), self.tokens, self.margin));
         let (engine, real_time) = self.engine()?;
         let driver = match driver {
             Some(true) if !real_time => return Err(BuildError::DriverNeedsRealTime),

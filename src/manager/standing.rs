@@ -50,6 +50,10 @@ impl LockManager {
     ///
     /// Waits for the backend. For embedders that have built the manager with
     /// [`driver(false)`](crate::Builder::driver). Does nothing without a reservation.
+    #[allow(
+        clippy::must_use_candidate,
+        reason = "who polls may have a schedule of its own"
+    )]
     pub fn tend_reservation(&self, patience: Duration) -> Option<Duration> {
         let mut keeper = self.engine.authority.keeper.lock();
         keeper.as_mut()?.tend(&self.engine, patience)

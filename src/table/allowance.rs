@@ -94,7 +94,7 @@ impl<L: Layout> Table<L> {
     /// Sees to it that nothing is granted from now on. False if there is no memory for it.
     pub(crate) fn shut(&self, local: &mut Local) -> bool {
         self.allowance.set(0, 0);
-        self.move_all(local, |newest| newest.is_shut(), true)
+        self.move_all(local, Array::is_shut, true)
     }
 
     /// Opens a table that is shut: tokens from `first` to `last` may be granted. False if there is no memory
