@@ -16,6 +16,7 @@ mod moves;
 mod queues;
 mod rebuilds;
 mod recycling;
+mod shutting;
 mod store;
 
 use loom::thread::{self, JoinHandle};
