@@ -10,9 +10,10 @@
 //! [`Table::shut`] returns, every bucket that a grant under way may hold is `DONE`, its compare-and-swap fails,
 //! and the array that it finds next refuses it: no lease appears any more. Renewals and releases go on.
 //!
-//! A table is opened by another move, to an array whose base is below the first token of a new block, and only
-//! then is the allowance raised. A limit that some thread sets by an older allowance is only lower (less the
-//! new base, it is nothing), and whoever meets it looks here again.
+//! A table is opened by another move, to an array whose base is just below the first token of a new block at the
+//! least, so every token granted there is above it; the shut array, which all come from, grants none. A limit
+//! that some thread sets by an older allowance is only lower (less the new base, it is nothing), and whoever
+//! meets it looks here again.
 //!
 //! | array | allowance | who is granted what |
 //! |---|---|---|

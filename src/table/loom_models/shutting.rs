@@ -64,7 +64,7 @@ fn no_token_is_issued_in_a_table_that_is_shut() {
 /// A grant against shutting and opening: its token is of the new block, or it was seen when the table was shut.
 /// None is of what lies between the blocks (I2).
 ///
-/// Fails if the allowance is raised before all buckets have moved.
+/// Fails if the base of the array that opens the table is not raised to the block.
 #[test]
 fn a_token_is_of_the_block_before_or_of_the_one_after() {
     model(2, |path| {
