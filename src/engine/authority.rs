@@ -89,23 +89,15 @@ impl Authority {
     pub(crate) fn error(&self) -> Option<ReservationError> {
         self.state.lock().error.clone()
     }
-
-    /// Blocks until the engine is open, for so long at most. False if it is not.
-    pub(crate) fn wait_until_open(&self, timeout: Duration) -> bool {
-        let until = Instant::now().checked_add(timeout);
-        let mut state = self.state.lock();
-        while !state.is_open && !state.resigns {
-            match until {
-                Some(until) if self.changed.wait_until(&mut state, until).timed_out() => break,
-                Some(_) => {}
-                None => self.changed.wait(&mut state),
-            }
-        }
-        state.is_open
-    }
 }
 
 impl<L: Layout> Engine<L> {
+    /// Of an engine that no thread has seen yet: nothing is granted until it opens. False if there is no memory.
+    pub(crate) fn close_at_birth(&self) -> bool {
+        self.time.set_limit(0);
+        self.table.shut_at_birth()
+    }
+
     /// Nothing is granted from now on, until the engine opens again. False if there was no memory to make
     /// entirely sure of it.
     pub(crate) fn close_to_grants(&self) -> bool {
@@ -136,6 +128,33 @@ impl<L: Layout> Engine<L> {
         false
     }
 
+    /// Blocks until leases may be granted, for so long at most. False if they may not.
+    pub(crate) fn wait_until_open(&self, timeout: Duration) -> bool {
+        let until = Instant::now().checked_add(timeout);
+        let mut state = self.authority.state.lock();
+        loop {
+            // Open, and not past the limit without anybody having come by.
+            let now = self.time.now();
+            let open = state.is_open && self.time.authority(now) != Some(Duration::ZERO);
+            if open || state.resigns {
+                return open;
+            }
+            match until {
+                Some(until) => {
+                    if self
+                        .authority
+                        .changed
+                        .wait_until(&mut state, until)
+                        .timed_out()
+                    {
+                        return false;
+                    }
+                }
+                None => self.authority.changed.wait(&mut state),
+            }
+        }
+    }
+
     /// Leases may last until then. False if the manager resigns.
     pub(crate) fn extend_limit(&self, limit: u64) -> bool {
         let mut state = self.authority.state.lock();
@@ -164,12 +183,8 @@ impl<L: Layout> Engine<L> {
 
     /// Grants nothing any more; the authority is given up as soon as no lease is out.
     pub(crate) fn resign(&self) {
-        {
-            let mut state = self.authority.state.lock();
-            state.resigns = true;
-            state.is_open = false;
-            self.time.set_limit(0);
-        }
+        self.authority.state.lock().resigns = true;
+        self.close_to_grants();
         self.authority.changed.notify_all();
         self.authority.wake();
     }

@@ -279,6 +279,8 @@ impl<L: Layout> Engine<L> {
             Refused::Held(lease) => return self.held(&lease, now),
             Refused::NoToken { wanted } => match self.table.last_allowed() {
                 MAX_TOKEN => AcquireError::TokensExhausted { wanted },
+                // It is shut.
+                0 => AcquireError::AuthorityLost,
                 last => AcquireError::TokensNotReserved { wanted, last },
             },
             // Who comes by way of the record is never told of the mark.

@@ -28,16 +28,17 @@ impl LockManager {
     /// it has no authority, or has resigned. At once true without a reservation.
     #[must_use]
     pub fn wait_for_authority(&self, timeout: Duration) -> bool {
-        self.engine.standing().is_none() || self.engine.authority.wait_until_open(timeout)
+        self.engine.standing().is_none() || self.engine.wait_until_open(timeout)
     }
 
     /// Grants and renews nothing from now on, and gives the authority up as soon as no lease is out, so that a
     /// successor need not wait for its end.
     ///
-    /// Leases that are out last to their deadlines, and can be released. Returns at once;
+    /// Leases that are out last to their deadlines, and can be released.
     /// [`Authority::Resigned`](crate::reservation::Authority::Resigned) is what
-    /// [`standing`](Self::standing) says from now on. Does nothing without a reservation. For a manager that is
-    /// dropped, this is done if no lease is out; else the authority is left to run out, since holders may not know.
+    /// [`standing`](Self::standing) says from now on. Takes time in the number of buckets, and does nothing without a
+    /// reservation. For a manager that is dropped, this is done if no lease is out; else the authority is left to
+    /// run out, since holders may not know.
     pub fn resign(&self) {
         if self.engine.standing().is_some() {
             self.engine.resign();
@@ -61,7 +62,9 @@ impl LockManager {
 
     /// Takes the reservation on. Somebody else may have the authority; nothing else may fail.
     pub(crate) fn keep(&self, keeper: Keeper) -> Result<(), BuildError> {
-        self.engine.close_to_grants();
+        if !self.engine.close_at_birth() {
+            return Err(BuildError::OutOfMemory);
+        }
         *self.engine.authority.keeper.lock() = Some(keeper);
         self.tend_reservation(Duration::ZERO);
         match self.engine.authority.error() {

@@ -67,7 +67,8 @@ impl<L: Layout> Table<L> {
     pub(super) fn allow(&self, local: &mut Local, wanted: u64, next: u64) -> bool {
         let last = self.allowance.last.load(Ordering::Acquire);
         let watermark = &self.allowance.watermark;
-        if wanted.min(last) > watermark.load(Ordering::Acquire) || next > last {
+        let within = if wanted > last { next } else { wanted };
+        if within > watermark.load(Ordering::Acquire) {
             local.wants_block = true;
             watermark.fetch_max(last, Ordering::AcqRel);
         }
@@ -90,6 +91,14 @@ impl<L: Layout> Table<L> {
     /// Tokens up to `last` may be granted too. They follow on those that might be before.
     pub(crate) fn extend_allowance(&self, last: u64, watermark: u64) {
         self.allowance.set(last, watermark);
+    }
+
+    /// As [`shut`](Self::shut), of a table that no thread has seen yet.
+    pub(crate) fn shut_at_birth(&self) -> bool {
+        self.allowance.set(0, 0);
+        let newest = self.newest();
+        let shut = Array::first::<L>(newest.len(), (0, true));
+        shut.is_some_and(|array| self.current.replace(&newest, Arc::new(array)))
     }
 
     /// Sees to it that nothing is granted from now on. False if there is no memory for it.

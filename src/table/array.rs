@@ -32,7 +32,8 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    /// `None` if the memory can't be had. The words are untouched zero pages until used.
+    /// `None` if the memory can't be had. The words are untouched zero pages until used. `allowed` is the
+    /// greatest token that may be granted without a look at the allowance, and whether none may ever be.
     pub(crate) fn new<L: Layout>(
         buckets: usize,
         base: u64,
@@ -56,8 +57,8 @@ impl Array {
     }
 
     /// The first generation: every bucket `NORMAL` and empty.
-    pub(crate) fn first<L: Layout>(buckets: usize) -> Option<Self> {
-        let array = Self::new::<L>(buckets, 0, None, (super::MAX_TOKEN, false))?;
+    pub(crate) fn first<L: Layout>(buckets: usize, allowed: (u64, bool)) -> Option<Self> {
+        let array = Self::new::<L>(buckets, 0, None, allowed)?;
         for word in &array.words {
             word.store(
                 BucketWord::<L>::new(0, 0, super::bucket::NORMAL).0,

@@ -191,7 +191,7 @@ impl<L: Layout> Table<L> {
     /// `None` if the memory can't be had.
     pub(crate) fn new(buckets: usize, hasher: BucketHasher) -> Option<Self> {
         let min_buckets = buckets.next_power_of_two();
-        let first = Arc::new(Array::first::<L>(min_buckets)?);
+        let first = Arc::new(Array::first::<L>(min_buckets, (MAX_TOKEN, false))?);
         Some(Self {
             slab: Slab::new()?,
             current: SharedArc::new(Some(first)),

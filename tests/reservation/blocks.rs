@@ -1,0 +1,208 @@
+//! Blocks of tokens: every grant is within one, and they never run dry unnoticed.
+
+use std::time::Duration;
+
+use tenure::reservation::{Authority, Memory, ReservationError};
+use tenure::{AcquireError, BuildError, FencingToken, LockManager};
+
+use crate::ledger::{Ledger, TERM, TTL};
+
+fn unavailable() -> ReservationError {
+    ReservationError::Unavailable {
+        reason: "it is down".to_owned(),
+    }
+}
+
+#[test]
+fn managers_of_one_reservation_never_grant_the_same_token() {
+    // I2, through what would be a restart.
+    let tokens = Memory::new();
+    let mut last = None;
+    for _ in 0..5 {
+        let locks = LockManager::builder().reservation(tokens.clone()).build();
+        let token = locks.unwrap().try_acquire("a", 1, TTL).unwrap().token();
+        assert!(Some(token) > last, "{token} after {last:?}");
+        last = Some(token);
+    }
+}
+
+#[test]
+fn every_grant_is_within_what_is_reserved() {
+    for (keys, block) in [(1, 8), (1, 1), (50, 3), (3_000, 4)] {
+        let ledger = Ledger::new();
+        let locks = ledger.manager(None, block);
+        let mut refused = 0;
+        for round in 0..12_000_u64 {
+            let key = format!("key {}", round % keys);
+            match locks.try_acquire(&*key, 1, TTL) {
+                Ok(lease) => {
+                    let token = lease.token().get();
+                    assert!(token <= ledger.shard().mark, "{token}");
+                    if keys > 100 && round % 2 == 0 {
+                        // Growth and shrinking in between.
+                        lease.detach();
+                    }
+                }
+                Err(AcquireError::TokensNotReserved { wanted, last }) => {
+                    assert!(wanted > last && last <= ledger.shard().mark);
+                    refused += 1;
+                }
+                Err(AcquireError::Held { token, .. }) => {
+                    locks.release(&*key, token).unwrap();
+                }
+                Err(error) => panic!("{error}"),
+            }
+            locks.tend_reservation(Duration::ZERO);
+        }
+        // The next block comes when half of the last is used up, so only who has blocks of few runs dry.
+        assert!(refused == 0 || block <= 4, "{refused} of blocks of {block}");
+        assert!(refused <= 6_002, "{refused}");
+        assert!(ledger.shard().blocks.len() >= 3);
+    }
+}
+
+#[test]
+fn the_next_block_is_asked_for_when_half_of_the_last_is_used_up() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 100);
+    let take = |count: u64| {
+        for _ in 0..count {
+            locks.try_acquire("a", 1, TTL).unwrap();
+        }
+        locks.tend_reservation(Duration::ZERO);
+    };
+    take(40);
+    assert_eq!(ledger.shard().mark, 100);
+    take(20);
+    assert_eq!(ledger.shard().mark, 200);
+    take(60);
+    assert_eq!(ledger.shard().mark, 200);
+    take(60);
+    assert_eq!(ledger.shard().mark, 300);
+    // No token was skipped, but the very first.
+    assert_eq!(locks.try_acquire("a", 1, TTL).unwrap().token().get(), 182);
+}
+
+#[test]
+fn a_block_that_is_used_up_while_the_backend_is_down_is_an_error_and_passes() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 10);
+    ledger.shard().fails = Some(unavailable());
+    for _ in 0..9 {
+        locks.try_acquire("a", 1, TTL).unwrap();
+        locks.tend_reservation(Duration::ZERO);
+    }
+    for _ in 0..3 {
+        let refused = locks.try_acquire("a", 1, TTL).unwrap_err();
+        let expected = AcquireError::TokensNotReserved {
+            wanted: 11,
+            last: 10,
+        };
+        assert_eq!(refused, expected);
+        assert!(refused.to_string().contains("try again"), "{refused}");
+        // Shared leases take theirs from the same block.
+        let shared = locks.acquire("b", 1, TTL).shared().try_now();
+        assert!(shared.is_ok() || shared.is_err_and(|error| error == expected));
+        assert_eq!(locks.standing().unwrap().error, Some(unavailable()));
+    }
+    ledger.shard().fails = None;
+    ledger.pass(Duration::from_secs(1), &[&locks]);
+    assert_eq!(locks.try_acquire("a", 1, TTL).unwrap().token().get(), 11);
+    let standing = locks.standing().unwrap();
+    assert_eq!((standing.error, standing.blocks), (None, 2));
+    assert_eq!(standing.authority, Authority::Unlimited);
+}
+
+#[test]
+fn who_waits_for_a_key_is_granted_it_when_there_are_tokens_again() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 4);
+    ledger.shard().fails = Some(unavailable());
+    for _ in 0..2 {
+        locks.try_acquire("a", 1, TTL).unwrap();
+    }
+    let held = locks.try_acquire("a", 1, TTL).unwrap();
+    let mut waiting = crate::common::Task::pending(locks.acquire("a", 2, TTL));
+    held.release().unwrap();
+    assert!(waiting.poll().is_none(), "there is no token");
+    ledger.shard().fails = None;
+    ledger.pass(Duration::from_secs(1), &[&locks]);
+    let granted = waiting.poll().expect("its turn").unwrap();
+    assert!(granted.token().get() > 4);
+}
+
+#[test]
+fn a_token_that_is_asked_for_beyond_the_block_burns_no_blocks() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 100);
+    let at_least = |token| {
+        let token = FencingToken::new(token).unwrap();
+        let granted = locks.try_acquire_at_least("a", 1, TTL, token);
+        let granted = granted.map(|lease| lease.token().get());
+        locks.tend_reservation(Duration::ZERO);
+        granted
+    };
+    for _ in 0..5 {
+        let refused = at_least(1_000_000);
+        let expected = AcquireError::TokensNotReserved {
+            wanted: 1_000_000,
+            last: 100,
+        };
+        assert_eq!(refused, Err(expected));
+    }
+    assert_eq!(ledger.shard().blocks.len(), 1);
+    assert_eq!(at_least(30), Ok(30));
+    assert_eq!(ledger.shard().blocks.len(), 1);
+    assert_eq!(at_least(100), Ok(100));
+    assert_eq!(ledger.shard().blocks.len(), 2);
+    assert_eq!(at_least(1), Ok(101));
+}
+
+#[test]
+fn a_backend_that_skips_tokens_is_followed() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 10);
+    let held = locks.try_acquire("held", 1, TTL).unwrap();
+    ledger.shard().mark = 5_000;
+    for _ in 0..40 {
+        match locks.try_acquire("a", 1, TTL) {
+            Ok(lease) => {
+                let token = lease.token().get();
+                assert!(!(11..=5_000).contains(&token), "{token} is somebody else's");
+            }
+            Err(error) => assert!(matches!(error, AcquireError::TokensNotReserved { .. })),
+        }
+        locks.tend_reservation(Duration::ZERO);
+    }
+    assert!(locks.try_acquire("a", 1, TTL).unwrap().token().get() > 5_000);
+    assert!(held.is_live());
+    held.release().unwrap();
+}
+
+#[test]
+fn a_manager_whose_first_block_cannot_be_had_is_not_built() {
+    let ledger = Ledger::new();
+    let corrupt = ReservationError::Corrupt {
+        reason: "it is torn".to_owned(),
+    };
+    for error in [unavailable(), corrupt] {
+        for term in [None, Some(TERM)] {
+            ledger.shard().fails = Some(error.clone());
+            let refused = ledger.builder(term, 10).build().unwrap_err();
+            let text = refused.to_string();
+            assert!(text.contains("no tokens to grant"), "{text}");
+            let error = error.clone();
+            assert_eq!(refused, BuildError::Reservation { error });
+        }
+    }
+    ledger.shard().fails = None;
+    ledger.shard().mark = FencingToken::MAX.get() - 5;
+    let refused = ledger.builder(None, 10).build().unwrap_err();
+    assert!(matches!(
+        refused,
+        BuildError::Reservation {
+            error: ReservationError::Exhausted { .. }
+        }
+    ));
+    assert!(ledger.builder(None, 5).build().is_ok());
+}
