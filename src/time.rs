@@ -21,6 +21,11 @@ use std::time::Duration;
 /// assert_eq!(deadline.to_string(), "31.500000000s");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(transparent)
+)]
 pub struct Timestamp(u64);
 
 impl Timestamp {

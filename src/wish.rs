@@ -8,6 +8,11 @@ use crate::sync::Arc;
 
 /// Who else may hold a key at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "snake_case")
+)]
 #[non_exhaustive]
 pub enum Mode {
     /// Nobody.

@@ -18,6 +18,8 @@
 //! coincide they would share one lock; a key never has two holders.
 
 mod seed;
+#[cfg(feature = "serde")]
+mod serial;
 mod to_key;
 
 pub(crate) use seed::BucketHasher;
