@@ -14,16 +14,16 @@ use crate::key::HashSeed;
 use crate::manager::LockManager;
 use crate::reservation::{Keeper, KeeperThread, Reservation};
 use crate::sync::Arc;
-use crate::table::{Layout, Wide};
+use crate::table::{Layout, Origin, Wide};
 use crate::timeline::Timeline;
 
-const MIN_TICK: Duration = Duration::from_micros(100);
-const MAX_TICK: Duration = Duration::from_secs(3600);
-const DEFAULT_TICK: Duration = Duration::from_millis(1);
+pub(crate) const MIN_TICK: Duration = Duration::from_micros(100);
+pub(crate) const MAX_TICK: Duration = Duration::from_secs(3600);
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_millis(1);
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(366 * 24 * 3600);
 const MAX_RESOLUTION: Duration = Duration::from_secs(3600);
 /// No TTL may be longer: 146 years, so that a deadline fits 64 bits of nanoseconds.
-const LONGEST_TTL: Duration = Duration::from_nanos(1 << 62);
+pub(crate) const LONGEST_TTL: Duration = Duration::from_nanos(1 << 62);
 /// 8 KiB, so that the buckets of few leases stay in the first-level cache, yet two threads seldom
 /// meet on a line.
 const MIN_BUCKETS: usize = 1024;
@@ -66,6 +66,7 @@ pub struct Builder {
     reservation: Option<Mutex<Box<dyn Reservation>>>,
     tokens: NonZeroU64,
     margin: Option<Duration>,
+    origin: Origin,
 }
 
 impl Default for Builder {
@@ -87,6 +88,7 @@ impl Default for Builder {
             reservation: None,
             tokens: DEFAULT_TOKENS,
             margin: None,
+            origin: Origin::default(),
         }
     }
 }
@@ -250,14 +252,22 @@ impl Builder {
     ///
     /// A [`BuildError`] for each option out of its range; if a thread can't be started; if memory for the first
     /// table can't be had; and if the first block of tokens can't be reserved.
-    pub fn build(mut self) -> Result<LockManager, BuildError> {
+    pub fn build(self) -> Result<LockManager, BuildError> {
+        self.build_with(|_| Ok(()))
+    }
+
+    /// The same, with something done to the engine before anybody else sees it.
+    pub(crate) fn build_with<E: From<BuildError>>(
+        mut self,
+        prepare: impl FnOnce(&Engine) -> Result<(), E>,
+    ) -> Result<LockManager, E> {
         let driver = self.driver;
         let name = self.thread_name.clone();
         let keeper = self.reservation.take();
         let keeper = keeper.map(|it| Keeper::new(it.into_inner(), self.tokens, self.margin));
         let (engine, real_time) = self.engine()?;
         let driver = match driver {
-            Some(true) if !real_time => return Err(BuildError::DriverNeedsRealTime),
+            Some(true) if !real_time => return Err(BuildError::DriverNeedsRealTime.into()),
             Some(true) => true,
             Some(false) => false,
             None => real_time,
@@ -266,18 +276,31 @@ impl Builder {
             reason: error.to_string(),
         };
         let locks = LockManager::assemble(Arc::clone(&engine));
+        let is_kept = keeper.is_some();
         if let Some(keeper) = keeper {
             locks.keep(keeper)?;
-            if driver {
-                let thread = KeeperThread::spawn(&engine).map_err(spawn_error)?;
-                locks.driven_by(None, Some(thread));
-            }
+        }
+        prepare(&engine)?;
+        if is_kept && driver {
+            let thread = KeeperThread::spawn(&engine).map_err(spawn_error)?;
+            locks.driven_by(None, Some(thread));
         }
         if driver {
             let driver = Driver::spawn(&engine, name).map_err(spawn_error)?;
             locks.driven_by(Some(driver), None);
         }
         Ok(locks)
+    }
+
+    /// The seed that was given, if any was.
+    pub(crate) fn given_seed(&self) -> Option<HashSeed> {
+        self.hash_seed
+    }
+
+    /// Where the manager's tokens come from. Default: they are counted from 1.
+    pub(crate) fn origin(mut self, origin: Origin) -> Self {
+        self.origin = origin;
+        self
     }
 
     fn engine(self) -> Result<(Arc<Engine>, bool), BuildError> {
@@ -324,6 +347,7 @@ impl Builder {
             max_waiters: self.max_waiters,
             deadlock_depth: self.deadlock_depth,
             introspection: self.introspection,
+            origin: self.origin,
         });
         Ok((engine.ok_or(BuildError::OutOfMemory)?, real_time))
     }

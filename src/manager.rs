@@ -148,6 +148,10 @@ impl LockManager {
         Builder::default()
     }
 
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
     pub(crate) fn assemble(engine: Arc<Engine>) -> Self {
         let life = Arc::new(Life {
             engine: Arc::clone(&engine),

@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 
 /// The last tick that a deadline may have, from the start: the wheel's words hold 42 bits. That is 139
 /// years of a tick of 1 ms, and 13.9 years of the shortest, 100 microseconds.
-const LAST_TICK: u64 = (1 << 42) - (1 << 22);
+pub(crate) const LAST_TICK: u64 = (1 << 42) - (1 << 22);
 const _: () = assert!(LAST_TICK <= crate::wheel::LAST_NOW);
 
 /// More seconds than any manager's greatest TTL has, few enough for nanoseconds in 64 bits.
@@ -237,6 +237,13 @@ impl Timeline {
             Some(end) if end <= self.limit.load(Ordering::Acquire) => Ok(self.tick_of(end)),
             end => self.limited(now, end).map(|end| self.tick_of(end)),
         }
+    }
+
+    /// The tick at which a lease is over that has so many nanoseconds left at the reading `now`; `None` if
+    /// that is past the end of time. Rounded up as for a grant, whatever the limits of TTLs.
+    pub(crate) fn resumed(&self, now: u64, left: u64) -> Option<u64> {
+        let end = now.checked_add(left)?.checked_add(self.slack)?;
+        (end <= self.last_end).then(|| self.tick_of(end))
     }
 
     /// The same, with the division left for later.

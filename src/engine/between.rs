@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::{Engine, Entered, Options, Request};
 use crate::key::HashSeed;
-use crate::table::{Narrow, Wide};
+use crate::table::{Narrow, Origin, Wide};
 use crate::timeline::Timeline;
 use crate::wish::Wish;
 use crate::{Key, ManualClock};
@@ -28,6 +28,7 @@ fn engine(clock: &ManualClock) -> Arc<Engine<Wide>> {
         max_waiters: usize::MAX,
         deadlock_depth: 0,
         introspection: false,
+        origin: Origin::default(),
     })
     .expect("memory")
 }
@@ -97,6 +98,7 @@ fn narrow(clock: &ManualClock, max_leases: Option<usize>) -> Arc<Engine<Narrow>>
         max_waiters: usize::MAX,
         deadlock_depth: 0,
         introspection: false,
+        origin: Origin::default(),
     })
     .expect("memory")
 }

@@ -10,10 +10,12 @@ mod batches;
 mod between;
 mod changing;
 mod deadlock;
+mod exact;
 mod grants;
 mod holding;
 mod leases;
 mod observing;
+mod restore;
 mod serving;
 mod sessions;
 #[cfg(all(test, tenure_shuttle))]
@@ -31,7 +33,7 @@ pub(crate) use self::admission::Entered;
 pub(crate) use self::authority::{Authority, DEFAULT_TOKENS, State as AuthorityState};
 pub(crate) use self::batches::CHUNK;
 use self::deadlock::Detector;
-pub(crate) use self::grants::{Acquired, Begun, Denied, Request};
+pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
 use crate::key::{HashSeed, Key};
@@ -41,7 +43,7 @@ use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, MODELLED, Mutex, Ordering};
-use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Table, Wide};
+use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
 
@@ -157,7 +159,8 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn new(options: Options) -> Option<Arc<Self>> {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let hasher = crate::key::BucketHasher::new(&options.seed);
-        let table = Table::new(options.buckets, hasher)?;
+        let origin = options.origin;
+        let table = Table::new(options.buckets, hasher)?.with_origin(origin)?;
         // A schedule of a model is one on every machine.
         let shards = match std::thread::available_parallelism() {
             Ok(processors) if !MODELLED => processors.get(),
@@ -165,7 +168,7 @@ impl<L: Layout> Engine<L> {
         };
         let start = options.time.start();
         let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let long = options.max_leases.is_some() || options.introspection;
+        let long = options.max_leases.is_some() || options.introspection || origin.exact;
         let short_id = if long { u64::MAX } else { id };
         Some(Arc::new_cyclic(|me| Self {
             id,
@@ -394,4 +397,5 @@ pub(crate) struct Options {
     /// 0 for no detection.
     pub(crate) deadlock_depth: usize,
     pub(crate) introspection: bool,
+    pub(crate) origin: Origin,
 }

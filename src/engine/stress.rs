@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::engine::{Acquired, Engine, Entered, Options, Request};
 use crate::error::AcquireError;
 use crate::key::HashSeed;
-use crate::table::{Name, Narrow};
+use crate::table::{Name, Narrow, Origin};
 use crate::timeline::Timeline;
 use crate::{Key, ManualClock};
 
@@ -37,6 +37,7 @@ fn engine(clock: &ManualClock) -> Arc<Engine<Narrow>> {
         max_waiters: usize::MAX,
         deadlock_depth: 0,
         introspection: false,
+        origin: Origin::default(),
     })
     .expect("memory")
 }

@@ -97,7 +97,7 @@ impl<L: Layout> Table<L> {
     pub(crate) fn shut_at_birth(&self) -> bool {
         self.allowance.set(0, 0);
         let newest = self.newest();
-        let shut = Array::first::<L>(newest.len(), (0, true));
+        let shut = Array::first::<L>(newest.len(), newest.base, (0, true));
         shut.is_some_and(|array| self.current.replace(&newest, Arc::new(array)))
     }
 

@@ -42,7 +42,7 @@ impl Array {
     ) -> Option<Self> {
         debug_assert!(buckets.is_power_of_two());
         let left = parent.as_ref().map_or(0, |parent| parent.len());
-        let version_limit = L::VERSION_SOFT.min(super::MAX_TOKEN - base);
+        let version_limit = L::VERSION_SOFT.min(super::MAX_TOKEN.saturating_sub(base));
         Some(Self {
             words: zeroed_words(buckets)?,
             mask: buckets - 1,
@@ -57,8 +57,12 @@ impl Array {
     }
 
     /// The first generation: every bucket `NORMAL` and empty.
-    pub(crate) fn first<L: Layout>(buckets: usize, allowed: (u64, bool)) -> Option<Self> {
-        let array = Self::new::<L>(buckets, 0, None, allowed)?;
+    pub(crate) fn first<L: Layout>(
+        buckets: usize,
+        base: u64,
+        allowed: (u64, bool),
+    ) -> Option<Self> {
+        let array = Self::new::<L>(buckets, base, None, allowed)?;
         for word in &array.words {
             word.store(
                 BucketWord::<L>::new(0, 0, super::bucket::NORMAL).0,

@@ -22,7 +22,7 @@ pub(crate) struct Ask {
     pub(crate) owner: u64,
     /// In ticks.
     pub(crate) deadline: u64,
-    /// The least token; 0 for any.
+    /// The least token; 0 for any. In an exact table, the token.
     pub(crate) at_least: u64,
     /// For whoever holds the lock of the key's record, and has found that the lease may be granted: nobody
     /// else is granted a key that has one.
@@ -53,7 +53,7 @@ pub(crate) struct Granted {
 impl Granted {
     /// After the publishing CAS.
     #[inline(always)]
-    fn new(cell: Cell<'_>, handle: Handle, token: u64) -> Self {
+    pub(super) fn new(cell: Cell<'_>, handle: Handle, token: u64) -> Self {
         Self {
             handle,
             token,
@@ -109,6 +109,7 @@ impl<L: Layout> Table<L> {
         ask: &Ask,
         stamp: &Stamp,
     ) -> Option<Granted> {
+        debug_assert!(!self.exact, "no short path leads here");
         // Taken before the bucket is loaded; and filled in, so that these stores are not waited for
         // by the CAS.
         let new = local.free.peek()?;
@@ -239,7 +240,7 @@ impl<L: Layout> Table<L> {
                     Refused::NoToken { wanted }
                 });
             }
-            let token = local.array.base + version;
+            let token = self.token(local, version, ask);
             let cell = self.cell(new);
             let state = cell.prepare::<L>(&ask.contents(token), keep);
             if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
@@ -254,6 +255,16 @@ impl<L: Layout> Table<L> {
                 }
                 return Ok(granted);
             }
+        }
+    }
+
+    /// The token of a grant that raises its bucket to that version.
+    #[inline]
+    pub(super) fn token(&self, local: &Local, version: u64, ask: &Ask) -> u64 {
+        if self.exact {
+            ask.at_least
+        } else {
+            local.array.base + version
         }
     }
 

@@ -207,7 +207,7 @@ impl<L: Layout> Table<L> {
                 self.cell(new).prepare_mark::<L>(ask.key, version, keep);
                 new
             };
-            let token = local.array.base + version;
+            let token = self.token(local, version, ask);
             if bucket.change(word, BucketWord::<L>::new(version, top, NORMAL)) {
                 if first != keep {
                     self.free_skipped(local, first, keep);

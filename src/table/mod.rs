@@ -76,6 +76,7 @@ mod lookup;
 mod loom_models;
 mod mark;
 mod renew;
+mod restore;
 mod slab;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests;
@@ -93,6 +94,7 @@ pub(crate) use self::local::{Counters, LastStamp, Local, Moved, Note};
 pub(crate) use self::lookup::{Found, NotFound};
 pub(crate) use self::mark::Marked;
 pub(crate) use self::renew::{Unrenewed, Wanted};
+pub(crate) use self::restore::Origin;
 pub(crate) use self::timer::Due;
 
 use self::allowance::Allowance;
@@ -185,13 +187,15 @@ pub(crate) struct Table<L: Layout> {
     stuck: AtomicBool,
     /// Arrays don't shrink below this many buckets.
     min_buckets: usize,
+    /// A grant's token is the one that it asks for (`restore.rs`).
+    exact: bool,
 }
 
 impl<L: Layout> Table<L> {
     /// `None` if the memory can't be had.
     pub(crate) fn new(buckets: usize, hasher: BucketHasher) -> Option<Self> {
         let min_buckets = buckets.next_power_of_two();
-        let first = Arc::new(Array::first::<L>(min_buckets, (MAX_TOKEN, false))?);
+        let first = Arc::new(Array::first::<L>(min_buckets, 0, (MAX_TOKEN, false))?);
         Some(Self {
             slab: Slab::new()?,
             current: SharedArc::new(Some(first)),
@@ -202,6 +206,7 @@ impl<L: Layout> Table<L> {
             allowance: Allowance::all(),
             stuck: AtomicBool::new(false),
             min_buckets,
+            exact: false,
         })
     }
 

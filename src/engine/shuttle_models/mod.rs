@@ -54,6 +54,7 @@ use crate::driver::Driver;
 use crate::error::AcquireError;
 use crate::key::{HashSeed, Key};
 use crate::sync::Arc;
+use crate::table::Origin;
 use crate::timeline::Timeline;
 use crate::{Acquire, FencingToken, Lease, LockManager, ManualClock};
 
@@ -161,6 +162,7 @@ impl World {
             max_waiters: usize::MAX,
             deadlock_depth: 0,
             introspection: false,
+            origin: Origin::default(),
         };
         let engine = Engine::new(options).expect("memory");
         let driver = drives.then(|| Driver::spawn(&engine, "driver".to_owned()).expect("a thread"));

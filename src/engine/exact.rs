@@ -1,0 +1,51 @@
+//! What only replicas ask of an engine.
+
+use super::Engine;
+use super::grants::{Acquired, Denied};
+use crate::error::AcquireError;
+use crate::sync::Ordering;
+use crate::table::Layout;
+use crate::wish::Wish;
+
+impl<L: Layout> Engine<L> {
+    /// Whether as many leases are out as may be. An engine that refuses for want of room and is not full
+    /// has no memory.
+    pub(crate) fn is_full(&self) -> bool {
+        let full = |out: i64, max: usize| usize::try_from(out).unwrap_or(0) >= max;
+        let capacity = self.capacity.as_ref();
+        capacity.is_some_and(|it| full(it.out.load(Ordering::Acquire), it.max))
+    }
+
+    /// Makes a shared lease an exclusive one, or says at once who is in the way: nobody waits.
+    pub(crate) fn upgrade_now(&self, wish: &Wish) -> Result<Acquired, Denied> {
+        let request = &wish.request;
+        let (key, hash) = (request.key, self.table.hash(request.key));
+        let token = wish.upgrade.unwrap_or(1);
+        let lapsed = || {
+            let token = crate::FencingToken::granted(token);
+            Denied::Other(AcquireError::Lapsed { token })
+        };
+        self.with(self.time.now(), |local| {
+            let mut stripe = self.records.lock(hash);
+            self.serve(local, &mut stripe, key, hash);
+            let now = self.fresh(local);
+            let record = stripe.get(key).ok_or_else(lapsed)?;
+            if let Some(upgraded) = self.try_upgrade(local, record, wish, hash, now) {
+                self.serve(local, &mut stripe, key, hash);
+                return upgraded.map_err(Denied::Other);
+            }
+            let others = record.holders.iter().filter(|it| it.token != token);
+            if let Some(other) = others.max_by_key(|other| (other.until(), other.token)) {
+                return Err(Denied::Held {
+                    owner: other.owner,
+                    token: other.token,
+                    remaining: self.time.nanos_until(other.until(), now),
+                });
+            }
+            let until = record.quarantine.unwrap_or(local.now);
+            Err(Denied::Delayed {
+                remaining: self.time.nanos_until(until, now),
+            })
+        })
+    }
+}

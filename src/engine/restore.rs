@@ -1,0 +1,275 @@
+//! Checkpoints: how one is taken while traffic goes on, and how an engine begins with one.
+//!
+//! # Why no lease is missed
+//!
+//! A lease that is held throughout may move while it is looked for: with its bucket, into a copy, and from
+//! the table into its key's record. [`Table::collect`](crate::table::Table::collect) copes with the first.
+//! From a record no lease ever comes back to the table, so the table is looked through first and the
+//! records after it: a lease that has left the table before its bucket was read is in its record when
+//! that is read, since it moves under the record's lock.
+//!
+//! It may be seen in both places, and leases of one key that followed on each other too. Then the record
+//! tells, which was read later: while it holds a lease, or keeps the key free, the table has no live lease
+//! of that key. So each key is as it was at one moment, and no two leases are in the checkpoint that
+//! exclude each other (I1).
+//!
+//! Last comes the floor: the counters only rise, so it is above every token that was granted before, and
+//! above those of all leases that were seen. Their remaining times are counted from the reading of the
+//! clock at the start, before which none of them was over.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use super::Engine;
+use crate::checkpoint::{Content, FORMAT, Kept, Renewal, RestoreError, Saved, Terms};
+use crate::error::BuildError;
+use crate::key::Key;
+use crate::records::{Holder, Keeper, Record};
+use crate::reservation::ReservationError;
+use crate::table::{Ask, Contents, Layout, Local};
+use crate::wish::{self, Mode};
+
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl<L: Layout> Engine<L> {
+    /// What a checkpoint of this moment has in it; see the head of this file.
+    pub(crate) fn save(&self) -> Content {
+        let now = self.time.now();
+        let mut leases = self.save_table(now);
+        let (mut recorded, mut kept, decided) = self.save_records(now);
+        leases.retain(|lease| !decided.contains(&lease.key));
+        leases.append(&mut recorded);
+        leases.sort_unstable_by_key(Saved::place);
+        kept.sort_unstable_by_key(|kept| kept.key);
+        Content {
+            format: FORMAT,
+            seed: self.seed,
+            tick: nanos(self.time.tick()),
+            now,
+            floor: self.newest_token(),
+            log: None,
+            leases,
+            kept,
+        }
+    }
+
+    /// The table's leases that are live when their bucket is read.
+    fn save_table(&self, now: u64) -> Vec<Saved> {
+        let bits = self.class_bits();
+        let (mut leases, mut found) = (vec![], vec![]);
+        for class in 0..1_usize << bits {
+            let tick = self.with(self.time.now(), |local| {
+                self.table.collect(local, class, bits, &mut found);
+                local.now
+            });
+            let live = found.iter().filter(|lease| lease.deadline > tick);
+            leases.extend(live.map(|lease| Saved {
+                key: lease.key,
+                owner: lease.owner,
+                token: lease.token,
+                mode: Mode::Exclusive,
+                entries: 1,
+                remaining: self.time.nanos_until(lease.deadline, now),
+                terms: None,
+            }));
+        }
+        leases
+    }
+
+    /// The leases that records hold, the keys that they keep free, and all keys of which they tell.
+    fn save_records(&self, now: u64) -> (Vec<Saved>, Vec<Kept>, HashSet<Key>) {
+        let (mut leases, mut kept, mut decided) = (vec![], vec![], HashSet::new());
+        for stripe in self.records.stripes() {
+            let stripe = stripe.lock();
+            let tick = self.time.tick_of(self.time.now());
+            for (&key, record) in &stripe.records {
+                if record.holders.is_empty() && record.quarantine.is_none() {
+                    continue;
+                }
+                decided.insert(key);
+                let live = record.holders.iter().filter(|it| it.until() > tick);
+                leases.extend(live.map(|holder| self.save_holder(key, holder, now)));
+                let until = record.quarantine.filter(|&until| until > tick);
+                kept.extend(until.map(|until| Kept {
+                    key,
+                    remaining: self.time.nanos_until(until, now),
+                }));
+            }
+        }
+        (leases, kept, decided)
+    }
+
+    fn save_holder(&self, key: Key, holder: &Holder, now: u64) -> Saved {
+        let left = |tick| self.time.nanos_until(tick, now);
+        let terms = Terms {
+            lock_delay: nanos(holder.terms.lock_delay),
+            min_hold: left(holder.min_until),
+            max_hold: (holder.cap < u64::MAX).then(|| left(holder.cap)),
+            renewal: holder.keeper.map(|keeper| Renewal {
+                ttl: nanos(keeper.ttl),
+                due: left(keeper.next),
+            }),
+        };
+        Saved {
+            key,
+            owner: holder.owner,
+            token: holder.token,
+            mode: holder.mode,
+            entries: holder.entries,
+            remaining: left(holder.until()),
+            terms: (terms != Terms::default()).then_some(terms),
+        }
+    }
+
+    /// No token that was granted before the call is above this one.
+    fn newest_token(&self) -> u64 {
+        let bits = self.class_bits();
+        let newest = |class| {
+            self.with(self.time.now(), |local| {
+                self.table.newest_token(local, class, bits)
+            })
+        };
+        (0..1_usize << bits).map(newest).max().unwrap_or(0)
+    }
+
+    /// Begins with the leases of a checkpoint. Nobody else knows of the engine yet.
+    pub(crate) fn restore(&self, content: &Content, grace: Duration) -> Result<(), RestoreError> {
+        let leases = content.leases.len() + content.kept.len();
+        let limit = self.most_leases();
+        if leases > limit {
+            return Err(RestoreError::MaxKeys { leases, limit });
+        }
+        let now = self.time.now();
+        if self.time.authority(now) == Some(Duration::ZERO) {
+            // Whoever has the shard grants its keys.
+            let error = self.authority.error().unwrap_or(ReservationError::Lost);
+            return Err(BuildError::Reservation { error }.into());
+        }
+        let kept_free = |key: Key| {
+            let found = content.kept.binary_search_by_key(&key, |kept| kept.key);
+            found.ok().map(|at| content.kept[at].remaining)
+        };
+        for leases in content.by_key() {
+            let key = leases[0].key;
+            match (leases, kept_free(key)) {
+                ([lease], None) if lease.is_plain() => self.put_back(lease, now, grace)?,
+                (_, kept) => self.put_record(key, leases, kept, now, grace)?,
+            }
+        }
+        let held = |key| content.leases.binary_search_by_key(&key, |it| it.key);
+        for &Kept { key, remaining } in &content.kept {
+            if held(key).is_err() {
+                self.put_record(key, &[], Some(remaining), now, grace)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The tick at which a lease is over that had so much left.
+    fn resumed(&self, key: Key, now: u64, left: u64, grace: Duration) -> Result<u64, RestoreError> {
+        let left = left.saturating_add(nanos(grace));
+        let resumed = self.time.resumed(now, left);
+        let resumed = resumed.ok_or(RestoreError::TooLong { key, grace })?;
+        // No lease outlives the authority, if there is one.
+        Ok(resumed.min(self.time.limit_tick()))
+    }
+
+    fn put_back(&self, lease: &Saved, now: u64, grace: Duration) -> Result<(), RestoreError> {
+        let key = lease.key;
+        let contents = Contents {
+            key,
+            token: lease.token,
+            owner: lease.owner,
+            deadline: self.resumed(key, now, lease.remaining, grace)?,
+        };
+        self.with(now, |local| {
+            let put = self.table.put(local, &contents, self.table.hash(key));
+            let put = put.map_err(|_| RestoreError::NoRoom { key })?;
+            self.watch(put.handle.cell(), put.wheel, contents.deadline);
+            Ok(())
+        })
+    }
+
+    /// Makes the record of a key, with its mark and its timer.
+    fn put_record(
+        &self,
+        key: Key,
+        leases: &[Saved],
+        kept: Option<u64>,
+        now: u64,
+        grace: Duration,
+    ) -> Result<(), RestoreError> {
+        let hash = self.table.hash(key);
+        let holders = leases
+            .iter()
+            .map(|lease| self.restored(lease, now, grace))
+            .collect::<Result<Vec<_>, _>>()?;
+        // As after a restart it is longer rather than shorter.
+        let kept = kept.map(|left| self.time.resumed(now, left));
+        let kept = kept.map(|until| until.unwrap_or(self.time.last_tick()));
+        self.with(now, |local| {
+            let mut stripe = self.records.lock(hash);
+            let mut record = Record::default();
+            self.fill(local, &mut record, key, hash)
+                .map_err(|()| RestoreError::NoRoom { key })?;
+            for holder in holders {
+                local.counters.add_grant();
+                record.holders.insert(holder);
+            }
+            if let Some(until) = kept
+                && record.keep_until(until)
+            {
+                self.count_kept(1);
+            }
+            stripe.records.insert(key, Box::new(record));
+            self.tidy(local, &mut stripe, key, hash);
+            Ok(())
+        })
+    }
+
+    /// Gives a record what it needs of the table.
+    fn fill(&self, local: &mut Local, record: &mut Record, key: Key, hash: u64) -> Result<(), ()> {
+        self.need_timer(local, record, key, hash).map_err(drop)?;
+        // The token comes with the mark, and is nobody's.
+        let ask = Ask {
+            key,
+            hash,
+            owner: 0,
+            deadline: 0,
+            at_least: 0,
+            admitted: true,
+        };
+        self.table.issue(local, &ask, true).map(drop).map_err(drop)
+    }
+
+    fn restored(&self, lease: &Saved, now: u64, grace: Duration) -> Result<Holder, RestoreError> {
+        let resumed = |left, grace| self.resumed(lease.key, now, left, grace);
+        let deadline = resumed(lease.remaining, grace)?;
+        let mut holder = Holder::new(lease.token, lease.owner, None, deadline);
+        holder.mode = lease.mode;
+        holder.entries = lease.entries;
+        let Some(terms) = &lease.terms else {
+            return Ok(holder);
+        };
+        holder.terms = wish::Terms {
+            lock_delay: Duration::from_nanos(terms.lock_delay),
+            ..wish::Terms::default()
+        };
+        if terms.min_hold > 0 {
+            holder.min_until = resumed(terms.min_hold, Duration::ZERO)?;
+        }
+        if let Some(left) = terms.max_hold {
+            // Not before the deadline: what is left of it is no less.
+            holder.cap = resumed(left, grace)?;
+        }
+        holder.keeper = terms.renewal.map(|renewal| Keeper {
+            ttl: Duration::from_nanos(renewal.ttl),
+            next: self
+                .time
+                .part(self.time.tick_of(now), Duration::from_nanos(renewal.due), 1),
+        });
+        Ok(holder)
+    }
+}
