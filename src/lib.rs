@@ -2,6 +2,7 @@
 
 mod acquire;
 mod builder;
+mod checkpoint;
 mod clock;
 mod driver;
 mod engine;
@@ -20,6 +21,7 @@ mod owner;
 mod park;
 pub mod recipes;
 mod records;
+pub mod replica;
 pub mod reservation;
 #[cfg(feature = "retry")]
 mod retry;
@@ -35,6 +37,7 @@ mod wish;
 
 pub use self::acquire::{Acquire, Upgrade};
 pub use self::builder::Builder;
+pub use self::checkpoint::{Checkpoint, RestoreError};
 pub use self::clock::{Clock, CoarseClock, ManualClock, SystemClock};
 pub use self::error::{
     AcquireError, BuildError, Cycle, ReleaseError, RenewError, RevokeError, SessionError,
