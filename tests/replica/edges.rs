@@ -1,0 +1,340 @@
+//! The ends of what a replica takes: indices, times, numbers of leases, and checkpoints of others.
+
+use std::time::Duration;
+
+use tenure::replica::{Command, Outcome, Refusal, Replica, ReplicaError, ReplicaOptions};
+use tenure::{
+    BuildError, Checkpoint, FencingToken, HashSeed, Key, LockManager, Mode, OwnerId, RestoreError,
+    Timestamp,
+};
+
+use crate::SEED;
+
+const MS: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+fn at(millis: u64) -> Timestamp {
+    Timestamp::from_nanos(millis * 1_000_000)
+}
+
+fn acquire(key: u64, owner: u64, ttl: Duration) -> Command {
+    Command::acquire(Key::from_raw(u128::from(key)), OwnerId(owner), ttl)
+}
+
+fn replica() -> Replica {
+    Replica::new(SEED).unwrap()
+}
+
+fn token(value: u64) -> FencingToken {
+    FencingToken::new(value).unwrap()
+}
+
+#[test]
+fn a_command_is_applied_once() {
+    let mut replica = replica();
+    replica.apply(&acquire(1, 1, 10 * MS), at(5), 7).unwrap();
+    let before = replica.checkpoint();
+    for log_index in [1, 6, 7] {
+        let refused = replica.apply(&acquire(2, 2, 10 * MS), at(500), log_index);
+        let applied = ReplicaError::Applied {
+            log_index,
+            last_applied: 7,
+        };
+        assert_eq!(refused, Err(applied));
+        assert_eq!(replica.checkpoint(), before, "nothing has happened");
+    }
+}
+
+#[test]
+fn an_index_that_is_no_token_is_refused() {
+    let mut replica = replica();
+    let last = (1 << 63) - 1 - (1 << 56);
+    for log_index in [0, last + 1, u64::MAX] {
+        let refused = replica.apply(&Command::Advance, at(5), log_index);
+        assert_eq!(refused, Err(ReplicaError::LogIndex { log_index }));
+        assert_eq!((replica.now(), replica.last_applied()), (at(0), 0));
+    }
+    // The last ones are, and far jumps cost no more than a copy of the table.
+    for log_index in [1 << 40, 1 << 62, last - 1, last] {
+        let outcome = replica.apply(&acquire(log_index, 1, MS), at(5), log_index);
+        let granted = Outcome::Granted {
+            token: token(log_index),
+            deadline: at(6),
+        };
+        assert_eq!(outcome, Ok(granted));
+        let restored = Replica::from_checkpoint(&replica.checkpoint()).unwrap();
+        assert_eq!(restored.checkpoint(), replica.checkpoint());
+    }
+}
+
+#[test]
+fn a_command_from_before_is_applied_at_the_latest_time() {
+    let mut replica = replica();
+    replica.apply(&Command::Advance, at(100), 1).unwrap();
+    let outcome = replica.apply(&acquire(1, 1, 10 * MS), at(20), 2).unwrap();
+    // Never early (I3): 10 ms from the latest time that any command had.
+    let granted = Outcome::Granted {
+        token: token(2),
+        deadline: at(110),
+    };
+    assert_eq!((outcome, replica.now()), (granted, at(100)));
+}
+
+#[test]
+fn time_ends_in_the_same_place_on_every_replica() {
+    let mut old = replica();
+    let end = old.end();
+    let near = end.checked_sub(10 * MS).unwrap();
+    old.apply(&Command::Advance, near, 1).unwrap();
+    // One that is made there could count further.
+    let new = Replica::from_checkpoint(&old.checkpoint()).unwrap();
+    let refused = Outcome::Refused(Refusal::EndOfTime { end });
+    for mut replica in [old, new] {
+        let keep = acquire(1, 1, 10 * MS).lock_delay(LONGEST).min_hold(LONGEST);
+        let granted = Outcome::Granted {
+            token: token(2),
+            deadline: end,
+        };
+        assert_eq!(replica.apply(&keep, near, 2), Ok(granted));
+        let longer = acquire(2, 1, 10 * MS + Duration::from_nanos(1));
+        assert_eq!(replica.apply(&longer, near, 3), Ok(refused.clone()));
+        let key = Key::from_raw(1);
+        let renew = Command::renew(key, token(2), 11 * MS);
+        assert_eq!(replica.apply(&renew, near, 4), Ok(refused.clone()));
+        // The time stops there. What follows on the lease still lasts for as long as it says.
+        replica.apply(&Command::Advance, Timestamp::MAX, 5).unwrap();
+        assert_eq!((replica.now(), replica.len()), (end, 0));
+        assert_eq!(
+            replica.apply(&acquire(3, 1, MS), end, 6),
+            Ok(refused.clone())
+        );
+        let (_, delayed) = replica.checkpoint().delayed().next().unwrap();
+        assert_eq!(delayed, LONGEST);
+    }
+}
+
+#[test]
+fn the_unix_clock_will_do() {
+    let mut replica = replica();
+    let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
+    let outcome = replica.apply(&acquire(1, 1, MS), now, 1).unwrap();
+    let deadline = now.checked_add(MS).unwrap();
+    let token = token(1);
+    assert_eq!(outcome, Outcome::Granted { token, deadline });
+}
+
+#[test]
+fn a_full_replica_refuses_and_evicts_nothing() {
+    let options = ReplicaOptions::new().max_leases(2);
+    let mut replica = Replica::with_options(SEED, options).unwrap();
+    replica.apply(&acquire(1, 1, 10 * MS), at(0), 1).unwrap();
+    let shared = acquire(2, 1, 20 * MS).shared();
+    replica.apply(&shared, at(0), 2).unwrap();
+    let full = Outcome::Refused(Refusal::CapacityExceeded { capacity: 2 });
+    let mut restored = Replica::from_checkpoint(&replica.checkpoint()).unwrap();
+    for replica in [&mut replica, &mut restored] {
+        for (index, command) in [
+            acquire(3, 1, MS),
+            acquire(3, 1, MS).shared(),
+            acquire(2, 2, MS).shared(),
+        ]
+        .iter()
+        .enumerate()
+        {
+            let outcome = replica.apply(command, at(1), 3 + index as u64);
+            assert_eq!(outcome, Ok(full.clone()));
+        }
+        // At the deadline there is a place, whether the wheel has turned or not.
+        let outcome = replica.apply(&acquire(3, 1, MS), at(10), 10).unwrap();
+        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+    }
+    assert_eq!(replica.checkpoint(), restored.checkpoint());
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    for max_leases in [0, (1 << 20) + 1] {
+        let options = ReplicaOptions::new().max_leases(max_leases);
+        let refused = Replica::with_options(SEED, options).unwrap_err();
+        let limit = 1 << 20;
+        let max_keys = max_leases;
+        assert_eq!(refused, BuildError::MaxKeys { max_keys, limit });
+    }
+    for tick in [Duration::ZERO, Duration::from_secs(3601)] {
+        let options = ReplicaOptions::new().tick(tick);
+        let refused = Replica::with_options(SEED, options).unwrap_err();
+        assert_eq!(refused, BuildError::Tick { tick });
+    }
+}
+
+#[test]
+fn any_tick_takes_the_longest_times() {
+    for tick in [Duration::from_micros(100), MS, Duration::from_secs(3600)] {
+        let options = ReplicaOptions::new().tick(tick);
+        let mut replica = Replica::with_options(SEED, options).unwrap();
+        let ask = |ttl: Duration| acquire(1, 1, ttl).lock_delay(ttl).min_hold(ttl);
+        let outcome = replica.apply(&ask(LONGEST), at(1), 1).unwrap();
+        let ttl = match outcome {
+            Outcome::Granted { .. } => LONGEST,
+            Outcome::Refused(Refusal::TtlTooLong { max, .. }) => max,
+            other => panic!("{other:?}"),
+        };
+        assert!(ttl >= Duration::from_secs(39 * 24 * 3600), "{ttl:?}");
+        replica.apply(&ask(ttl), at(1), 2).unwrap();
+        let checkpoint = replica.checkpoint();
+        assert!(checkpoint.leases().all(|lease| lease.remaining >= ttl));
+        let restored = Replica::from_checkpoint(&checkpoint).unwrap();
+        assert_eq!(restored.checkpoint(), checkpoint);
+        assert_eq!((restored.end(), restored.len()), (replica.end(), 1));
+    }
+}
+
+#[test]
+fn long_names_are_the_same_keys_on_every_replica() {
+    let name = "a name of more than fifteen bytes";
+    let (one, other) = (replica(), replica());
+    assert_eq!(one.key(name), other.key(name));
+    let restored = Replica::from_checkpoint(&one.checkpoint()).unwrap();
+    assert_eq!(one.key(name), restored.key(name));
+    assert_ne!(
+        one.key(name),
+        Replica::new(HashSeed::new(1)).unwrap().key(name)
+    );
+}
+
+#[test]
+fn a_managers_checkpoint_is_no_replicas() {
+    let locks = LockManager::new();
+    let refused = Replica::from_checkpoint(&locks.checkpoint()).unwrap_err();
+    assert_eq!(refused, RestoreError::NotOfAReplica);
+    assert!(refused.to_string().contains("Builder::restore"));
+}
+
+#[test]
+fn a_manager_can_go_on_where_a_replica_was() {
+    let mut replica = replica();
+    replica.apply(&acquire(1, 7, 10 * MS), at(5), 40).unwrap();
+    let locks = LockManager::builder()
+        .restore(&replica.checkpoint())
+        .unwrap();
+    assert_eq!(
+        locks.holder(1).map(|it| (it.owner, it.token)),
+        Some((OwnerId(7), token(40)))
+    );
+    let lease = locks.try_acquire(2, 1, MS).unwrap();
+    assert!(lease.token() > token(40));
+    let raised = replica.checkpoint().raise_floor(token(50));
+    assert!(matches!(raised, Err(RestoreError::Replica { .. })));
+}
+
+#[test]
+fn what_no_replica_can_have_written_is_refused() {
+    let mut replica = replica();
+    let shared = acquire(1, 7, 10 * MS)
+        .shared()
+        .lock_delay(MS)
+        .min_hold(20 * MS);
+    replica.apply(&shared, at(5), 40).unwrap();
+    let good = serde_json::to_value(replica.checkpoint()).unwrap();
+    let read = |value: serde_json::Value| {
+        let checkpoint: Result<Checkpoint, _> = serde_json::from_value(value);
+        let checkpoint = checkpoint.map_err(|error| error.to_string())?;
+        let replica = Replica::from_checkpoint(&checkpoint);
+        replica.map_err(|error| error.to_string())
+    };
+    assert_eq!(
+        read(good.clone()).unwrap().checkpoint(),
+        replica.checkpoint()
+    );
+    let bad: [(&str, serde_json::Value); 9] = [
+        ("/floor", 41.into()),
+        ("/floor", 39.into()),
+        ("/log/last_applied", 41.into()),
+        ("/log/max_leases", 0.into()),
+        ("/log/max_leases", u32::MAX.into()),
+        ("/now", u64::MAX.into()),
+        ("/leases/0/remaining", (1_u64 << 62).into()),
+        ("/leases/0/terms/lock_delay", u64::MAX.into()),
+        ("/leases/0/terms/max_hold", u64::MAX.into()),
+    ];
+    for (place, value) in bad {
+        let mut checkpoint = good.clone();
+        *checkpoint.pointer_mut(place).unwrap() = value.clone();
+        assert!(read(checkpoint).is_err(), "{place}: {value}");
+    }
+}
+
+#[test]
+fn commands_and_outcomes_survive_text_and_bytes() {
+    let key = Key::from_raw(u128::MAX);
+    let ttl = Duration::from_nanos(1_500_000_001);
+    let commands = [
+        Command::acquire(key, OwnerId(1), ttl),
+        acquire(1, 2, ttl)
+            .permit(3)
+            .reentrant()
+            .lock_delay(ttl)
+            .min_hold(MS),
+        Command::renew(key, token(4), ttl),
+        Command::release(key, token(5)),
+        Command::Revoke { key },
+        Command::Upgrade {
+            key,
+            token: token(6),
+            ttl,
+        },
+        Command::Downgrade {
+            key,
+            token: token(7),
+        },
+        Command::Advance,
+    ];
+    for command in commands {
+        let text = serde_json::to_string(&command).unwrap();
+        assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), command);
+    }
+    let outcomes = [
+        Outcome::Granted {
+            token: token(4),
+            deadline: at(9),
+        },
+        Outcome::Revoked {
+            leases: vec![(OwnerId(1), token(2))],
+        },
+        Outcome::Refused(Refusal::Mode {
+            mode: Mode::Permit { of: 3 },
+        }),
+        Outcome::NotHeld,
+    ];
+    for outcome in outcomes {
+        let text = serde_json::to_string(&outcome).unwrap();
+        assert_eq!(serde_json::from_str::<Outcome>(&text).unwrap(), outcome);
+    }
+}
+
+#[test]
+fn every_refusal_says_what_to_do_next() {
+    let (ttl, max) = (MS, MS);
+    for (refusal, advice) in [
+        (Refusal::Delayed { remaining: MS }, "try again"),
+        (Refusal::CapacityExceeded { capacity: 3 }, "release"),
+        (Refusal::TtlTooLong { ttl, max }, "ask for at most"),
+        (Refusal::TermTooLong { length: ttl, max }, "ask for at most"),
+        (Refusal::Permits { of: 0 }, "choose"),
+        (Refusal::Mode { mode: Mode::Shared }, "downgrade"),
+        (Refusal::EndOfTime { end: at(1) }, "propose"),
+    ] {
+        assert!(refusal.to_string().contains(advice), "{refusal}");
+    }
+    let applied = ReplicaError::Applied {
+        log_index: 3,
+        last_applied: 4,
+    };
+    for (error, advice) in [
+        (applied, "go on"),
+        (ReplicaError::LogIndex { log_index: 0 }, "begin at 1"),
+        (ReplicaError::OutOfMemory, "apply it again"),
+    ] {
+        assert!(error.to_string().contains(advice), "{error}");
+    }
+}
