@@ -12,15 +12,31 @@
 //!
 //! A thread of the manager's calls the backend; no operation on a lease ever waits for it.
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "etcd")]
+mod etcd;
+mod file;
 mod keeper;
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+mod remote;
 
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+#[cfg(feature = "etcd")]
+pub use self::etcd::{Etcd, EtcdOptions};
+pub use self::file::{File, FileOptions};
 pub(crate) use self::keeper::{Keeper, KeeperThread, end};
 pub use self::memory::Memory;
+#[cfg(feature = "postgres")]
+pub use self::postgres::{Postgres, PostgresOptions};
+#[cfg(any(feature = "etcd", feature = "postgres"))]
+pub use self::remote::ConnectError;
 use crate::engine::AuthorityState;
 use crate::token::FencingToken;
 

@@ -1,0 +1,198 @@
+//! Backends that break one promise each, which the checks have to notice; and such as keep them all.
+
+mod shard;
+
+use std::thread;
+
+use self::shard::{Fault, Shard, TERM};
+use super::*;
+
+fn outcome(kind: Options, fault: Fault) -> Result<(), Failure> {
+    let kind = kind.rounds(6).slack(TERM);
+    let shard = Shard::new(kind.clone(), fault);
+    run(&kind, || shard.open())
+}
+
+/// It depends on the moment which check is the first to notice.
+const ANY: &str = "";
+
+/// The check that notices it, on a shard of that kind.
+#[track_caller]
+fn assert_noticed(kind: Options, fault: Fault, check: &str, words: &str) {
+    let failure = outcome(kind, fault).expect_err("nobody noticed");
+    if check != ANY {
+        assert_eq!(failure.check(), check, "{fault:?}: {failure}");
+    }
+    assert!(failure.to_string().contains(words), "{fault:?}: {failure}");
+}
+
+/// In a thread each, since most of them wait.
+fn assert_each_noticed(kind: &Options, faults: &[(Fault, &str, &str)]) {
+    thread::scope(|scope| {
+        for (fault, check, words) in faults {
+            scope.spawn(|| assert_noticed(kind.clone(), *fault, check, words));
+        }
+    });
+}
+
+#[test]
+fn backends_that_keep_their_promises_pass() {
+    for kind in [
+        Options::shared(),
+        Options::one_at_a_time(),
+        Options::elected(TERM),
+    ] {
+        let outcome = outcome(kind.clone(), Fault::None);
+        assert_eq!(outcome, Ok(()), "{kind:?}");
+    }
+}
+
+#[test]
+fn wrong_blocks_are_noticed() {
+    let faults = [
+        (Fault::OneTooFew, "blocks_are_as_asked_for", "asked for"),
+        (Fault::OneTooMany, "blocks_are_as_asked_for", "asked for"),
+        (Fault::FirstTokenTwice, "blocks_are_as_asked_for", "above"),
+        (
+            Fault::RunsOutEarly,
+            "blocks_are_as_asked_for",
+            "not to be had",
+        ),
+        (
+            Fault::BeginsAnewWhenOpened,
+            "blocks_rise_through_crashes",
+            "above",
+        ),
+        (
+            Fault::ForgetsWhatACrashedClientTook,
+            "blocks_rise_through_crashes",
+            "above",
+        ),
+        (
+            Fault::HandsOutOfAPrivateStock,
+            "blocks_of_many_clients_never_overlap",
+            "above",
+        ),
+        (
+            Fault::ReadsAndWritesInTwoSteps,
+            "blocks_of_many_clients_never_overlap",
+            "",
+        ),
+    ];
+    assert_each_noticed(&Options::shared(), &faults);
+}
+
+#[test]
+fn a_wrong_end_of_the_tokens_is_noticed() {
+    let faults = [
+        (Fault::BeginsAnewAtTheEnd, "asked for"),
+        (Fault::GoesPastTheEnd, "asked for"),
+        (Fault::HandsOutWhatIsLeft, "asked for"),
+        (Fault::SpendsAllOnAFailedTry, "not to be had"),
+        (Fault::UnavailableAtTheEnd, "more than there are"),
+    ]
+    .map(|(fault, words)| (fault, "the_last_token_is_the_end", words));
+    assert_each_noticed(&Options::shared(), &faults);
+}
+
+#[test]
+fn a_shard_that_opens_twice_or_is_held_by_nobody_is_noticed() {
+    let faults = [Fault::OpensTwice, Fault::HeldByNobody]
+        .map(|fault| (fault, "a_second_client_is_refused", ""));
+    assert_each_noticed(&Options::one_at_a_time(), &faults);
+}
+
+#[test]
+fn a_lost_campaign_or_a_term_without_authority_is_noticed() {
+    let faults = [
+        (Fault::LosesCampaigns, "blocks_are_as_asked_for", "won"),
+        (Fault::SaysATerm, "blocks_are_as_asked_for", "no terms"),
+    ];
+    assert_each_noticed(&Options::shared(), &faults);
+}
+
+#[test]
+fn a_wrong_term_is_noticed() {
+    let faults = [
+        (
+            Fault::LongerThanItSaid,
+            "blocks_are_as_asked_for",
+            "at the most",
+        ),
+        (Fault::ForEver, "blocks_are_as_asked_for", "for ever"),
+        (
+            Fault::NoTimeAtAll,
+            "blocks_are_as_asked_for",
+            "more than nothing",
+        ),
+        (Fault::SaysLostTooEarly, ANY, "before the end"),
+        (Fault::DoesNotExtend, "a_kept_authority_stays", ""),
+        (
+            Fault::NeverEnds,
+            "blocks_rise_through_crashes",
+            "could not be won",
+        ),
+    ];
+    assert_each_noticed(&Options::elected(TERM), &faults);
+}
+
+#[test]
+fn a_wrong_authority_is_noticed() {
+    let faults = [
+        (
+            Fault::ServesTheResigned,
+            "authority_passes_on_after_resigning",
+            "",
+        ),
+        (Fault::LiesAboutItsTerm, ANY, "two clients have authority"),
+        (
+            Fault::ExtendsByHalf,
+            "authority_passes_on_after_its_term",
+            "two clients have authority",
+        ),
+        (
+            Fault::LetsEverybodyWin,
+            "blocks_of_many_clients_never_overlap",
+            "",
+        ),
+        (
+            Fault::LetsContendersResign,
+            "a_contender_is_handed_nothing",
+            "",
+        ),
+        (Fault::ServesContenders, "a_contender_is_handed_nothing", ""),
+        (Fault::UnavailableWhenHeld, "patience_is_kept_to", "`Held`"),
+        (Fault::WaitsTooLong, "patience_is_kept_to", "took"),
+        (
+            Fault::IgnoresResigning,
+            "authority_passes_on_after_resigning",
+            "before its term",
+        ),
+        (
+            Fault::ServesTheLost,
+            "after_a_loss_nothing_is_handed_out",
+            "",
+        ),
+        (
+            Fault::ServesTheLostWhenFree,
+            "after_a_loss_nothing_is_handed_out",
+            "",
+        ),
+        (
+            Fault::KeepsTheLostAlive,
+            "after_a_loss_nothing_is_handed_out",
+            "",
+        ),
+        (
+            Fault::RefusesTheLostForEver,
+            "after_a_loss_nothing_is_handed_out",
+            "could not be won",
+        ),
+        (
+            Fault::UnavailableAfterALoss,
+            "after_a_loss_nothing_is_handed_out",
+            "`Lost`",
+        ),
+    ];
+    assert_each_noticed(&Options::elected(TERM), &faults);
+}
