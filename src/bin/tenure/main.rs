@@ -1,5 +1,7 @@
-//! The `tenure` command line: watch fencing work (`demo`), or try to break it (`stress`).
+//! The `tenure` command line: watch fencing work (`demo`), or try to break it (`stress`,
+//! `crash`).
 
+mod crash;
 mod demo;
 mod stress;
 
@@ -26,13 +28,20 @@ enum Command {
     /// seconds. Exit code 1 if it did not come out as it should.
     Demo,
     Stress(stress::Args),
+    Crash(crash::Args),
+    /// The process that `crash` kills.
+    #[command(name = crash::CHILD, hide = true)]
+    CrashChild(crash::Shard),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Some(Command::Stress(args)) = &cli.command
-        && let Some(contradiction) = args.contradiction()
-    {
+    let contradiction = match &cli.command {
+        Some(Command::Stress(args)) => args.contradiction(),
+        Some(Command::Crash(args)) => args.contradiction(),
+        _ => None,
+    };
+    if let Some(contradiction) = contradiction {
         Cli::command()
             .error(ErrorKind::ValueValidation, contradiction)
             .exit();
@@ -40,6 +49,8 @@ fn main() -> ExitCode {
     let told = match cli.command.unwrap_or(Command::Demo) {
         Command::Demo => demo::run(&mut anstream::stdout().lock()),
         Command::Stress(args) => stress::run(&args, &mut anstream::stdout().lock()),
+        Command::Crash(args) => crash::run(&args, &mut anstream::stdout().lock()),
+        Command::CrashChild(shard) => crash::run_child(&shard),
     };
     match told {
         Ok(true) => ExitCode::SUCCESS,

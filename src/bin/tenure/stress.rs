@@ -36,7 +36,7 @@ mod memory;
 mod modes;
 mod occupancy;
 mod queue;
-mod report;
+pub(crate) mod report;
 mod run;
 mod tally;
 mod tasks;

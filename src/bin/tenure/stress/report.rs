@@ -309,10 +309,10 @@ fn unaccounted(tally: &Tally, measured: &Measured) -> u64 {
         .max(tally.grants.saturating_sub(ended_most))
 }
 
-const GOOD: Style = AnsiColor::Green.on_default();
-const BAD: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
+pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-fn table(header: &[&str]) -> Table {
+pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::UTF8_BORDERS_ONLY)
@@ -323,7 +323,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-fn millis(time: Duration) -> f64 {
+pub(crate) fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
@@ -331,7 +331,7 @@ fn millis(time: Duration) -> f64 {
     clippy::cast_precision_loss,
     reason = "what is counted here stays far below the 53 bits that are exact"
 )]
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 

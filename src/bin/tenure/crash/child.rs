@@ -1,0 +1,95 @@
+//! What the process does that is going to be killed: it grants, and says every token.
+//!
+//! A line is written, by one system call, while the lease is held. So a pipe has the grants of one key in the order
+//! of their tokens, and a token that it doesn't have was seen by nobody.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tenure::{AcquireError, LockManager};
+
+/// No lease lasts until then: it is released as soon as its token was said.
+const TTL: Duration = Duration::from_secs(10);
+
+/// Grants from so many threads, on so many keys, until the standard input ends.
+///
+/// # Errors
+///
+/// Standard output is closed, or a grant was refused for a reason that there should not be.
+pub(crate) fn grant(locks: &LockManager, keys: u64, threads: u64) -> io::Result<()> {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads)
+            .map(|thread| {
+                let over = &over;
+                scope.spawn(move || {
+                    let outcome = grant_some(locks, keys, thread, over);
+                    over.store(true, Ordering::Relaxed);
+                    outcome
+                })
+            })
+            .collect();
+        let input = scope.spawn(|| io::stdin().read_to_end(&mut Vec::new()));
+        while !input.is_finished() && !over.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        over.store(true, Ordering::Relaxed);
+        threads
+            .into_iter()
+            .try_for_each(|thread| match thread.join() {
+                Ok(outcome) => outcome,
+                Err(_) => Err(io::Error::other("a thread panicked")),
+            })
+    })
+}
+
+fn grant_some(locks: &LockManager, keys: u64, thread: u64, over: &AtomicBool) -> io::Result<()> {
+    let mut line = String::new();
+    let mut key = thread;
+    while !over.load(Ordering::Relaxed) {
+        key = (key + thread + 1) % keys;
+        let lease = match locks.try_acquire(key, thread + 1, TTL) {
+            Ok(lease) => lease,
+            Err(AcquireError::Held { .. }) => continue,
+            Err(AcquireError::TokensNotReserved { .. }) => {
+                thread::sleep(Duration::from_micros(20));
+                continue;
+            }
+            Err(AcquireError::AuthorityLost) => {
+                // It campaigns; whether in vain, the parent will see.
+                let _ = locks.wait_for_authority(Duration::from_millis(20));
+                continue;
+            }
+            Err(error) => return Err(io::Error::other(error)),
+        };
+        line.clear();
+        let _ = writeln!(line, "grant {key} {}", lease.token());
+        say(&line)?;
+        // Its authority may be over by now.
+        let _ = lease.release();
+    }
+    Ok(())
+}
+
+/// Waits for the authority, and says which block the manager begins with.
+///
+/// # Errors
+///
+/// Standard output is closed.
+pub(crate) fn begin(locks: &LockManager) -> io::Result<()> {
+    // Without it, there is no block: the parent loses patience.
+    let _ = locks.wait_for_authority(Duration::from_secs(60));
+    match locks.standing().and_then(|standing| standing.block) {
+        Some(block) => say(&format!("block {} {}\n", block.first(), block.last())),
+        None => Ok(()),
+    }
+}
+
+fn say(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(line.as_bytes())?;
+    out.flush()
+}
