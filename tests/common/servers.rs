@@ -230,8 +230,9 @@ impl Kind {
             return;
         }
         if let Some((user, group)) = user_of_postgres() {
-            std::os::unix::fs::chown(directory, Some(user), Some(group))
-                .unwrap_or_else(|error| panic!("giving {directory:?} to postgres: {error}"));
+            std::os::unix::fs::chown(directory, Some(user), Some(group)).unwrap_or_else(|error| {
+                panic!("giving {} to postgres: {error}", directory.display())
+            });
         }
         let mut initdb = self.command("initdb", directory);
         initdb
