@@ -23,6 +23,7 @@ pub mod recipes;
 mod records;
 pub mod replica;
 pub mod reservation;
+pub mod resources;
 #[cfg(feature = "retry")]
 mod retry;
 mod session;

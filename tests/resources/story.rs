@@ -1,0 +1,222 @@
+//! What is done to every resource: one paused writer, and a crowd of them.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tenure::resources::ResourceError;
+use tenure::{FencingToken, Lease, LockManager, OwnerId, StaleToken};
+
+const KEY: &str = "account/7";
+const A: OwnerId = OwnerId(1);
+const B: OwnerId = OwnerId(2);
+const OPENING_BALANCE: u64 = 100;
+
+/// How writers use a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As the recipe says.
+    Fenced,
+    /// As one would without a recipe: read, then write. Whatever the token is, it is not looked at.
+    Unfenced,
+}
+
+/// One writer's connection to a number that is stored somewhere.
+pub(crate) trait Number {
+    fn read(&mut self, way: Way, token: FencingToken) -> Result<u64, StaleToken>;
+    fn write(&mut self, way: Way, token: FencingToken, new: u64) -> Result<(), StaleToken>;
+}
+
+/// The refusal in an answer of this crate's functions; everything else fails the test.
+pub(crate) fn stale<T, E: Debug>(answer: Result<T, ResourceError<E>>) -> Result<T, StaleToken> {
+    answer.map_err(|error| {
+        error
+            .stale()
+            .unwrap_or_else(|| panic!("the resource failed: {error:?}"))
+    })
+}
+
+/// The number in a text, as most of these resources store it; 0 if nothing is stored.
+pub(crate) fn number(text: Option<impl AsRef<[u8]>>) -> u64 {
+    text.map_or(0, |text| {
+        let text = str::from_utf8(text.as_ref()).expect("digits");
+        text.parse().expect("a number")
+    })
+}
+
+/// A reads, is paused past its lease, and writes what it computed before; B was there meanwhile.
+///
+/// `begin` makes a new number for each telling and says how writers connect to it.
+pub(crate) fn a_paused_writer<N: Number, C: Fn() -> N>(begin: impl Fn(Way) -> C) {
+    let (kept, late) = tell(Way::Unfenced, &begin(Way::Unfenced));
+    assert_eq!(late, Ok(()), "without a check the late write is accepted");
+    assert_eq!(
+        kept,
+        OPENING_BALANCE + 10,
+        "without a check B's 25 should have been lost: this shows nothing"
+    );
+
+    let (kept, late) = tell(Way::Fenced, &begin(Way::Fenced));
+    let refusal = late.expect_err("A's late write was accepted (I6)");
+    assert!(refusal.presented < refusal.highest, "{refusal:?}");
+    assert_eq!(kept, OPENING_BALANCE + 25, "B's write was lost (I6)");
+}
+
+fn tell<N: Number>(way: Way, connect: &impl Fn() -> N) -> (u64, Result<(), StaleToken>) {
+    let ttl = Duration::from_millis(40);
+    let manager = LockManager::new();
+    let (mut a, mut b) = (connect(), connect());
+
+    // B is connected before: so that it finds its way to the resource within its lease, below.
+    let lease = manager
+        .try_acquire(KEY, A, Duration::from_secs(10))
+        .unwrap();
+    a.write(way, lease.token(), OPENING_BALANCE).unwrap();
+    b.read(way, lease.token()).unwrap();
+    lease.release().unwrap();
+
+    let lease_of_a = manager.try_acquire(KEY, A, ttl).unwrap();
+    let seen_by_a = a.read(way, lease_of_a.token()).unwrap();
+    let mut pause = Duration::ZERO;
+    while lease_of_a.is_live() {
+        pause += Duration::from_millis(10);
+        thread::sleep(Duration::from_millis(10));
+    }
+
+    // Long: whether B itself is in time is not what this is about.
+    let lease_of_b = manager
+        .try_acquire(KEY, B, Duration::from_secs(10))
+        .unwrap();
+    assert!(lease_of_b.token() > lease_of_a.token(), "I2");
+    let seen_by_b = b.read(way, lease_of_b.token()).unwrap();
+    assert_eq!(seen_by_b, OPENING_BALANCE);
+    // Once in between, when B has read and not yet written: its read must have raised the fence.
+    let early = a.write(way, lease_of_a.token(), seen_by_a + 10);
+    assert_eq!(early.is_err(), way == Way::Fenced, "after {pause:?}");
+    b.write(way, lease_of_b.token(), seen_by_b + 25).unwrap();
+    let late = a.write(way, lease_of_a.token(), seen_by_a + 10);
+    // The same holder may come back.
+    if way == Way::Fenced {
+        b.write(way, lease_of_b.token(), seen_by_b + 25).unwrap();
+    }
+    (b.read(way, lease_of_b.token()).unwrap(), late)
+}
+
+/// Pauses of many lengths, leases of few milliseconds, and one counter: what comes of it.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    pub(crate) accepted: u64,
+    pub(crate) rejected: u64,
+    pub(crate) kept: u64,
+}
+
+const WRITERS: u64 = 4;
+const TTL: Duration = Duration::from_millis(4);
+/// No crowd takes that long, on any machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Writers add one, again and again, and are often paused for longer than their leases.
+pub(crate) fn a_crowd_of_writers<N: Number, C: Fn() -> N + Sync>(begin: impl Fn(Way) -> C) {
+    // Until enough has happened, however fast the resource is.
+    let crowd = run(Way::Unfenced, &begin(Way::Unfenced), |crowd| {
+        crowd.accepted >= 100
+    });
+    assert!(
+        crowd.kept < crowd.accepted,
+        "without a check writes should have been lost: {crowd:?}"
+    );
+
+    let crowd = run(Way::Fenced, &begin(Way::Fenced), |crowd| {
+        crowd.accepted >= 200 && crowd.rejected >= 50
+    });
+    assert_eq!(
+        crowd.kept, crowd.accepted,
+        "lost or repeated (I6): {crowd:?}"
+    );
+}
+
+fn run<N: Number>(
+    way: Way,
+    connect: &(impl Fn() -> N + Sync),
+    enough: impl Fn(&Crowd) -> bool,
+) -> Crowd {
+    let manager = LockManager::new();
+    let (accepted, rejected) = (AtomicU64::new(0), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let count = |kept| Crowd {
+        accepted: accepted.load(Ordering::SeqCst),
+        rejected: rejected.load(Ordering::SeqCst),
+        kept,
+    };
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (manager, stop) = (&manager, &stop);
+            let (accepted, rejected) = (&accepted, &rejected);
+            scope.spawn(move || {
+                let mut number = connect();
+                let mut dice = Dice(writer + 1);
+                while !stop.load(Ordering::SeqCst) {
+                    let Ok(lease) = manager.try_acquire(KEY, OwnerId(writer), TTL) else {
+                        thread::sleep(Duration::from_micros(200 + dice.below(400)));
+                        continue;
+                    };
+                    match add_one(&mut number, way, &lease, &mut dice) {
+                        Ok(()) => accepted.fetch_add(1, Ordering::SeqCst),
+                        Err(_) => rejected.fetch_add(1, Ordering::SeqCst),
+                    };
+                }
+            });
+        }
+        let begin = Instant::now();
+        while !enough(&count(0)) {
+            thread::sleep(Duration::from_millis(5));
+            if begin.elapsed() > PATIENCE {
+                stop.store(true, Ordering::SeqCst);
+                panic!("{way:?}: {:?} after {PATIENCE:?}", count(0));
+            }
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    // The last token of all: whoever comes after has nothing to fear.
+    let last = manager.try_acquire(KEY, A, Duration::from_secs(60));
+    let last = last.unwrap_or_else(|_| {
+        // Left over by a writer that was paused as everything ended.
+        thread::sleep(3 * TTL);
+        manager
+            .try_acquire(KEY, A, Duration::from_secs(60))
+            .unwrap()
+    });
+    count(connect().read(way, last.token()).unwrap())
+}
+
+fn add_one(
+    number: &mut impl Number,
+    way: Way,
+    lease: &Lease,
+    dice: &mut Dice,
+) -> Result<(), StaleToken> {
+    let pause = |dice: &mut Dice| {
+        // Every third pause may outlast the lease, and some by far.
+        if dice.below(3) == 0 {
+            let longest = u64::try_from(3 * TTL.as_micros()).unwrap();
+            thread::sleep(Duration::from_micros(dice.below(longest)));
+        }
+    };
+    pause(dice);
+    let seen = number.read(way, lease.token())?;
+    pause(dice);
+    number.write(way, lease.token(), seen + 1)
+}
+
+/// Xorshift: the pauses need not be good random numbers, only many different ones.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
