@@ -1,6 +1,9 @@
 //! The command line from outside: what it prints and which exit code it returns. Real time.
 #![cfg(feature = "cli")]
 
+#[path = "common/servers.rs"]
+mod servers;
+
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -63,9 +66,13 @@ const VIOLATIONS: [&str; 11] = [
 
 #[test]
 fn the_demo_is_the_default_and_tells_both_endings() {
-    let told = tenure(&[]);
+    both_endings(&tenure(&[]));
+}
+
+/// The story with a write that is lost, and the one with a write that is rejected.
+fn both_endings(told: &Output) -> (&str, &str) {
     let story = text(&told.stdout);
-    assert!(told.status.success(), "{story}");
+    assert!(told.status.success(), "{story}{}", text(&told.stderr));
     let (unfenced, fenced) = story
         .split_once("2. With fencing")
         .expect("both tellings are there");
@@ -89,6 +96,72 @@ fn the_demo_is_the_default_and_tells_both_endings() {
         panic!("the rejection names no tokens: {rejection}");
     };
     assert!(presented < highest, "{rejection}");
+    (unfenced, fenced)
+}
+
+#[test]
+fn the_demo_tells_the_same_of_a_database_file() {
+    // Without a value it is SQLite too.
+    for arguments in [
+        &["demo", "--resource", "sqlite"][..],
+        &["demo", "--resource"],
+    ] {
+        let told = tenure(arguments);
+        let (unfenced, fenced) = both_endings(&told);
+        assert!(unfenced.contains("UPDATE fenced_values SET value = ?2 WHERE key = ?1"));
+        assert!(fenced.contains("fenced_values.fence <= excluded.fence"));
+    }
+}
+
+#[test]
+fn the_demo_tells_the_same_of_a_database_server_and_leaves_nothing_there() {
+    let server = servers::Postgres::shared();
+    let config = server.config();
+    let told = tenure(&["demo", "--resource", "postgres", "--postgres", &config]);
+    let (unfenced, fenced) = both_endings(&told);
+    assert!(unfenced.contains("UPDATE fenced_values SET value = $2 WHERE key = $1"));
+    assert!(fenced.contains("fenced_values.fence <= EXCLUDED.fence"));
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let left: i64 = runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(&config, tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tenure\\_demo%'";
+        client.query_one(schemas, &[]).await.unwrap().get(0)
+    });
+    assert_eq!(left, 0, "schemas of the demo");
+}
+
+#[test]
+fn a_demo_that_has_no_database_says_what_to_pass() {
+    let binary = env!("CARGO_BIN_EXE_tenure");
+    let mut command = Command::new(binary);
+    command.args(["demo", "--resource", "postgres"]);
+    let output = command.env_remove("TENURE_POSTGRES").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("--postgres") && stderr.contains("TENURE_POSTGRES"),
+        "{stderr}"
+    );
+
+    // Named by the variable, and not there: a port that nobody listens at.
+    let nobody = "host=127.0.0.1 port=1 user=postgres";
+    let output = command.env("TENURE_POSTGRES", nobody).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.contains("PostgreSQL") && stderr.contains("refused"),
+        "{stderr}"
+    );
+
+    let output = tenure(&["demo", "--postgres", nobody]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -221,6 +294,31 @@ fn without_fencing_writes_are_lost_and_nothing_else_is_wrong() {
 }
 
 #[test]
+fn a_stress_run_on_a_database_file_loses_writes_only_without_fencing() {
+    let run = [
+        "--threads",
+        "4",
+        "--keys",
+        "8",
+        "--seconds",
+        "2",
+        "--resource",
+    ];
+    let report = stress(&run, 0);
+    assert_eq!(report["resource"], "sqlite");
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["lost_writes"]);
+    for field in ["accepted_writes", "stale_writes_rejected", "expiries"] {
+        assert!(number(&report, field) > 0.0, "{field} in {report}");
+    }
+
+    let report = stress(&[&run[..], &["sqlite", "--unfenced"]].concat(), 0);
+    assert!(number(&report, "lost_writes") > 0.0, "{report}");
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["stale_writes_rejected"]);
+}
+
+#[test]
 fn many_keys_are_all_held_at_once() {
     let report = stress(&["--threads", "2", "--keys", "200000", "--seconds", "2"], 0);
     assert_zero(&report, &VIOLATIONS);
@@ -253,7 +351,7 @@ fn the_table_is_for_people_and_ends_with_a_verdict() {
 
 #[test]
 fn bad_arguments_exit_with_2_and_say_which_one() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 14] = [
         (&["--threads", "0"], "--threads"),
         (&["--keys", "0"], "--keys"),
         (&["--seconds", "0"], "--seconds"),
@@ -264,6 +362,8 @@ fn bad_arguments_exit_with_2_and_say_which_one() {
         (&["--mode", "friendly"], "--mode"),
         (&["--async"], "--mode"),
         (&["--mode", "shared", "--unfenced"], "--unfenced"),
+        (&["--resource", "postgres"], "--resource"),
+        (&["--mode", "shared", "--resource", "sqlite"], "--resource"),
         (&["--mode", "shared", "--keys", "100000"], "--keys"),
         (&["--mode", "mixed", "--keys", "5"], "--keys"),
     ];

@@ -4,16 +4,20 @@
 //! lasts, and then writes what it computed before the pause. Meanwhile B has been granted the key
 //! and has written. Nothing here is scripted but the pause: each line is printed by the thread that
 //! did it, and the ending is judged by what the account holds and by what the calls returned.
+//! Where the account is kept, [`account`] knows.
 
-use std::error::Error;
+mod account;
+
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anstyle::{AnsiColor, Style};
-use parking_lot::Mutex;
-use tenure::{AcquireError, Fenced, FencingToken, LockManager, OwnerId, StaleToken};
+use tenure::resources::ResourceError;
+use tenure::{AcquireError, FencingToken, LockManager, OwnerId, StaleToken};
+
+use self::account::{Access, Account, Failure, Resource};
 
 const KEY: &str = "account/7";
 const A: OwnerId = OwnerId(1);
@@ -36,43 +40,6 @@ const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 const COLOUR_OF_A: Style = AnsiColor::Cyan.on_default();
 const COLOUR_OF_B: Style = AnsiColor::Magenta.on_default();
-
-/// What goes wrong in a thread of the story; it ends the story with exit code 1.
-type Failure = Box<dyn Error + Send + Sync>;
-
-/// The account, with and without a fence in front of it.
-enum Account {
-    Unfenced(Mutex<u64>),
-    Fenced(Fenced<u64>),
-}
-
-impl Account {
-    /// A fenced read counts as a use of the token: otherwise an older holder could still write
-    /// between this read and the write that is computed from it.
-    fn read(&self, token: FencingToken) -> Result<u64, StaleToken> {
-        match self {
-            Self::Unfenced(balance) => Ok(*balance.lock()),
-            Self::Fenced(balance) => balance.write(token, |balance| *balance),
-        }
-    }
-
-    fn write(&self, token: FencingToken, new: u64) -> Result<(), StaleToken> {
-        match self {
-            Self::Unfenced(balance) => {
-                *balance.lock() = new;
-                Ok(())
-            }
-            Self::Fenced(balance) => balance.write(token, |balance| *balance = new),
-        }
-    }
-
-    fn balance(&self) -> u64 {
-        match self {
-            Self::Unfenced(balance) => *balance.lock(),
-            Self::Fenced(balance) => balance.read(|balance| *balance),
-        }
-    }
-}
 
 /// One line of the timeline, stamped by the thread that tells it.
 struct Line {
@@ -101,6 +68,65 @@ impl Voice {
     }
 }
 
+/// The variable that names the database if `--postgres` doesn't.
+const POSTGRES_VARIABLE: &str = "TENURE_POSTGRES";
+
+/// Tell the story of the paused holder, live, without fencing and with it (the default).
+///
+/// Two threads share a bank account under a lease. One pauses for longer than its lease and
+/// then writes what it computed before. The story runs in real time and takes about two
+/// seconds. Exit code 1 if it did not come out as it should.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the account is kept; without a value, in SQLite
+    #[arg(
+        long,
+        value_enum,
+        default_value = "memory",
+        num_args = 0..=1,
+        default_missing_value = "sqlite"
+    )]
+    resource: Resource,
+
+    /// The database for --resource postgres, such as "host=127.0.0.1 user=postgres dbname=postgres"
+    /// [default: the variable `TENURE_POSTGRES`]
+    #[arg(long, value_name = "CONNECTION STRING")]
+    postgres: Option<String>,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            resource: Resource::Memory,
+            postgres: None,
+        }
+    }
+}
+
+impl Args {
+    /// What is wrong with options that are each in order.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        let variable = || std::env::var(POSTGRES_VARIABLE).ok();
+        match self.resource {
+            Resource::Postgres if self.postgres.is_none() && variable().is_none() => Some(format!(
+                "--resource postgres: name a database with --postgres \"host=127.0.0.1 user=postgres \
+                 dbname=postgres\" or postgresql://user:password@host/database, or in the variable \
+                 {POSTGRES_VARIABLE}"
+            )),
+            Resource::Memory | Resource::Sqlite if self.postgres.is_some() => {
+                Some("--postgres: only with --resource postgres".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn open(&self, fenced: bool) -> io::Result<Account> {
+        let variable = || std::env::var(POSTGRES_VARIABLE).ok();
+        let postgres = self.postgres.clone().or_else(variable).unwrap_or_default();
+        Account::open(self.resource, &postgres, fenced).map_err(io::Error::other)
+    }
+}
+
 /// What A saw when it came back from its pause.
 struct Awakening {
     token: FencingToken,
@@ -112,8 +138,8 @@ struct Awakening {
 ///
 /// # Errors
 ///
-/// Whatever writing to `out` returned.
-pub(crate) fn run(out: &mut impl Write) -> io::Result<bool> {
+/// Whatever writing to `out` returned, or what kept the account from being opened.
+pub(crate) fn run(args: &Args, out: &mut impl Write) -> io::Result<bool> {
     let manager = LockManager::new();
     writeln!(
         out,
@@ -121,10 +147,9 @@ pub(crate) fn run(out: &mut impl Write) -> io::Result<bool> {
          Each takes a lease of {} ms on \"{KEY}\" first.",
         TTL.as_millis()
     )?;
-    let unfenced = Account::Unfenced(Mutex::new(OPENING_BALANCE));
-    let lost = tell(&manager, &unfenced, out)?;
-    let fenced = Account::Fenced(Fenced::new(OPENING_BALANCE));
-    let saved = tell(&manager, &fenced, out)?;
+    // One after the other: the first is gone before the second is opened.
+    let lost = tell(&manager, &args.open(false)?, out)?;
+    let saved = tell(&manager, &args.open(true)?, out)?;
     let good = lost && saved;
     writeln!(out)?;
     if good {
@@ -144,11 +169,19 @@ pub(crate) fn run(out: &mut impl Write) -> io::Result<bool> {
 
 /// One telling; `Ok(true)` if it ended as this kind of account should make it end.
 fn tell(manager: &LockManager, account: &Account, out: &mut impl Write) -> io::Result<bool> {
-    let title = match account {
-        Account::Unfenced(_) => "1. Without fencing",
-        Account::Fenced(_) => "2. With fencing",
+    let title = if account.is_fenced() {
+        "2. With fencing"
+    } else {
+        "1. Without fencing"
     };
     writeln!(out, "\n{BOLD}{title}{BOLD:#}")?;
+    for line in account.statement().into_iter().flat_map(str::lines) {
+        writeln!(out, "             {DIM}{line}{DIM:#}")?;
+    }
+    let (access_of_a, access_of_b) = match (account.access(), account.access()) {
+        (Ok(a), Ok(b)) => (a, b),
+        (Err(failure), _) | (_, Err(failure)) => return Err(io::Error::other(failure)),
+    };
     let (lines, timeline) = mpsc::channel();
     let (a_holds, b_may_start) = mpsc::channel();
     let (b_is_done, a_may_wake) = mpsc::channel();
@@ -158,15 +191,19 @@ fn tell(manager: &LockManager, account: &Account, out: &mut impl Write) -> io::R
         ..a.clone()
     };
     thread::scope(|scope| {
-        let first = scope.spawn(move || life_of_a(manager, account, &a, &a_holds, &a_may_wake));
-        let second = scope.spawn(move || life_of_b(manager, account, &b, &b_may_start, &b_is_done));
+        let first = scope.spawn(move || life_of_a(manager, access_of_a, &a, &a_holds, &a_may_wake));
+        let second =
+            scope.spawn(move || life_of_b(manager, access_of_b, &b, &b_may_start, &b_is_done));
         print_timeline(&timeline, out)?;
         let (Ok(first), Ok(second)) = (first.join(), second.join()) else {
             writeln!(out, "{BAD}a thread of the story panicked{BAD:#}")?;
             return Ok(false);
         };
         match (first, second) {
-            (Ok(awakening), Ok(token_of_b)) => judge(account, &awakening, token_of_b, out),
+            (Ok(awakening), Ok(token_of_b)) => {
+                let balance = account.balance().map_err(io::Error::other)?;
+                judge(account.is_fenced(), balance, &awakening, token_of_b, out)
+            }
             (Err(failure), _) | (_, Err(failure)) => {
                 writeln!(out, "{BAD}the story stopped: {failure}{BAD:#}")?;
                 Ok(false)
@@ -178,7 +215,7 @@ fn tell(manager: &LockManager, account: &Account, out: &mut impl Write) -> io::R
 /// A: read, pause past the lease, write what was computed before the pause.
 fn life_of_a(
     manager: &LockManager,
-    account: &Account,
+    mut account: Box<dyn Access>,
     voice: &Voice,
     a_holds: &Sender<()>,
     may_wake: &Receiver<()>,
@@ -203,7 +240,11 @@ fn life_of_a(
         .map_err(|_| "B never finished")?;
     let thought_it_was_live = lease.is_live();
     voice.say(DIM, "wakes up, and does what it was about to do");
-    let late_write = account.write(token, new);
+    let late_write = match account.write(token, new) {
+        Ok(()) => Ok(()),
+        Err(ResourceError::Stale(stale)) => Err(stale),
+        Err(failure) => return Err(failure.into()),
+    };
     match late_write {
         Ok(()) => voice.say(BAD, format!("writes {new} with token {token}: accepted")),
         Err(StaleToken {
@@ -214,7 +255,7 @@ fn life_of_a(
                 format!("writes {new}: REJECTED, token {presented} is older than {highest}"),
             );
             drop(lease);
-            start_over(manager, account, voice)?;
+            start_over(manager, &mut *account, voice)?;
         }
     }
     Ok(Awakening {
@@ -225,7 +266,11 @@ fn life_of_a(
 }
 
 /// What A can do now that it was told: acquire again, read again, write again.
-fn start_over(manager: &LockManager, account: &Account, voice: &Voice) -> Result<(), Failure> {
+fn start_over(
+    manager: &LockManager,
+    account: &mut dyn Access,
+    voice: &Voice,
+) -> Result<(), Failure> {
     let lease = manager
         .try_acquire(KEY, A, TTL)
         .map_err(|refusal| format!("A was refused the free key: {refusal}"))?;
@@ -243,7 +288,7 @@ fn start_over(manager: &LockManager, account: &Account, voice: &Voice) -> Result
 /// B: wait for the key, read, write, release. Returns the token it was granted.
 fn life_of_b(
     manager: &LockManager,
-    account: &Account,
+    mut account: Box<dyn Access>,
     voice: &Voice,
     may_start: &Receiver<()>,
     b_is_done: &Sender<()>,
@@ -315,12 +360,12 @@ fn print_timeline(timeline: &Receiver<Line>, out: &mut impl Write) -> io::Result
 
 /// Compares what happened with what each kind of account must lead to, and says it.
 fn judge(
-    account: &Account,
+    fenced: bool,
+    balance: u64,
     awakening: &Awakening,
     token_of_b: FencingToken,
     out: &mut impl Write,
 ) -> io::Result<bool> {
-    let balance = account.balance();
     let sum = OPENING_BALANCE + A_ADDS + B_ADDS;
     let Awakening {
         token: token_of_a,
@@ -328,12 +373,8 @@ fn judge(
         late_write,
     } = awakening;
     let lease_was_over = !thought_it_was_live && token_of_b > *token_of_a;
-    let (good, moral) = match account {
-        Account::Unfenced(_) => (
-            lease_was_over && late_write.is_ok() && balance == OPENING_BALANCE + A_ADDS,
-            format!("B's {B_ADDS} are gone: A overwrote them with a balance it read before."),
-        ),
-        Account::Fenced(_) => (
+    let (good, moral) = if fenced {
+        (
             lease_was_over
                 && balance == sum
                 && matches!(late_write, Err(stale)
@@ -342,7 +383,12 @@ fn judge(
                 "A's late write had token {token_of_a}, the account had seen {token_of_b}: \
                  rejected, and nothing was lost."
             ),
-        ),
+        )
+    } else {
+        (
+            lease_was_over && late_write.is_ok() && balance == OPENING_BALANCE + A_ADDS,
+            format!("B's {B_ADDS} are gone: A overwrote them with a balance it read before."),
+        )
     };
     let style = if balance == sum { GOOD } else { BAD };
     writeln!(

@@ -21,12 +21,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell the story of the paused holder, live, without fencing and with it (the default).
-    ///
-    /// Two threads share a bank account under a lease. One pauses for longer than its lease and
-    /// then writes what it computed before. The story runs in real time and takes about two
-    /// seconds. Exit code 1 if it did not come out as it should.
-    Demo,
+    Demo(demo::Args),
     Stress(stress::Args),
     Crash(crash::Args),
     /// The process that `crash` kills.
@@ -35,19 +30,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let contradiction = match &cli.command {
-        Some(Command::Stress(args)) => args.contradiction(),
-        Some(Command::Crash(args)) => args.contradiction(),
-        _ => None,
+    let command = Cli::parse()
+        .command
+        .unwrap_or_else(|| Command::Demo(demo::Args::default()));
+    let contradiction = match &command {
+        Command::Demo(args) => args.contradiction(),
+        Command::Stress(args) => args.contradiction(),
+        Command::Crash(args) => args.contradiction(),
+        Command::CrashChild(_) => None,
     };
     if let Some(contradiction) = contradiction {
         Cli::command()
             .error(ErrorKind::ValueValidation, contradiction)
             .exit();
     }
-    let told = match cli.command.unwrap_or(Command::Demo) {
-        Command::Demo => demo::run(&mut anstream::stdout().lock()),
+    let told = match command {
+        Command::Demo(args) => demo::run(&args, &mut anstream::stdout().lock()),
         Command::Stress(args) => stress::run(&args, &mut anstream::stdout().lock()),
         Command::Crash(args) => crash::run(&args, &mut anstream::stdout().lock()),
         Command::CrashChild(shard) => crash::run_child(&shard),

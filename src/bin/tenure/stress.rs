@@ -6,6 +6,7 @@
 //! worker.rs     one thread of the churn: whom it asks for what, and when it pauses or crashes
 //! holding.rs    one lease in a worker's hands: every answer about it is checked here
 //! key.rs        what all threads know about one key: the words that the checks compare
+//! resource.rs   what the keys protect: numbers in memory, or rows of an SQLite database
 //! fill.rs       the mass of long leases under the churn, for large `--keys`
 //! tally.rs      what one worker counted and which violations it saw
 //! report.rs     the figures at the end, as a table or as JSON
@@ -37,6 +38,7 @@ mod modes;
 mod occupancy;
 mod queue;
 pub(crate) mod report;
+mod resource;
 mod run;
 mod tally;
 mod tasks;
@@ -52,7 +54,7 @@ pub(crate) use args::Args;
 ///
 /// # Errors
 ///
-/// Whatever writing to `out` returned, or what kept the manager from being built.
+/// Whatever writing to `out` returned, or what kept the manager or the resource from being built.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> io::Result<bool> {
     let report = match args.mode {
         None => run::run(args)?,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::resource::Kind;
+
 /// The tick of the manager under test, and so the least TTL that it accepts.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 /// A run ends when its last lease has: nobody wants to wait longer than that.
@@ -64,6 +66,16 @@ pub(crate) struct Args {
     #[arg(long, value_parser = parse_pause)]
     pub(super) pause: Option<Duration>,
 
+    /// Where the resource is that the keys protect; without a value, in SQLite
+    #[arg(
+        long,
+        value_enum,
+        default_value = "memory",
+        num_args = 0..=1,
+        default_missing_value = "sqlite"
+    )]
+    pub(super) resource: Kind,
+
     /// Negative control: the resource ignores tokens, so writes must get lost
     ///
     /// Exit code 0 if writes were lost (and nothing else is wrong), 1 if none was.
@@ -110,6 +122,10 @@ impl Args {
     /// What is wrong with options that are each in order.
     pub(crate) fn contradiction(&self) -> Option<String> {
         match self.mode {
+            Some(_) if self.resource != Kind::Memory => Some(
+                "--resource: only memory with --mode, whose workers must not wait for anything but keys"
+                    .to_owned(),
+            ),
             Some(_) if self.fills() => Some(format!(
                 "--keys: at most {CHECKED_KEYS} with --mode, since each has checks of its own"
             )),

@@ -20,6 +20,7 @@ use tenure::{
 };
 
 use super::key::{Before, KeyCheck};
+use super::resource::Refusal;
 use super::tally::{Tally, Violation};
 
 /// What all workers work on.
@@ -328,18 +329,27 @@ impl<'s> Holding<'s> {
 
     /// Reads the resource; `None` if it has seen a later token.
     pub(super) fn read(&self, tally: &mut Tally) -> Option<u64> {
-        let read = self.check().read(self.token).ok();
-        if read.is_none() {
-            self.rejected(tally);
+        match self.check().read(self.token) {
+            Ok(seen) => Some(seen),
+            Err(refusal) => {
+                self.refused(&refusal, tally);
+                None
+            }
         }
-        read
     }
 
     /// Writes what follows from an earlier read.
     pub(super) fn write(&self, seen: u64, tally: &mut Tally) {
         match self.check().write(self.token, seen + 1) {
             Ok(()) => tally.accepted_writes += 1,
-            Err(_) => self.rejected(tally),
+            Err(refusal) => self.refused(&refusal, tally),
+        }
+    }
+
+    fn refused(&self, refusal: &Refusal, tally: &mut Tally) {
+        match refusal.stale() {
+            Some(_) => self.rejected(tally),
+            None => self.unexpected(refusal, tally),
         }
     }
 

@@ -8,15 +8,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tenure::{Fenced, FencingToken, StaleToken};
+use tenure::FencingToken;
 
-/// The resource that a key protects: a number that every write sets to one more than was read.
-#[derive(Debug)]
-enum Resource {
-    Fenced(Fenced<u64>),
-    Unfenced(Mutex<u64>),
-}
+use super::resource::{Refusal, Resource};
 
 /// How often the key had been revoked at some moment: `begun << 32 | under way`.
 ///
@@ -83,13 +77,9 @@ pub(super) struct KeyCheck {
 
 impl KeyCheck {
     /// A key that nobody has used.
-    pub(super) fn new(unfenced: bool) -> Self {
+    pub(super) fn new(resource: Resource) -> Self {
         Self {
-            resource: if unfenced {
-                Resource::Unfenced(Mutex::new(0))
-            } else {
-                Resource::Fenced(Fenced::new(0))
-            },
+            resource,
             highest: AtomicU64::new(0),
             promise: AtomicU64::new(0),
             revocations: AtomicU64::new(0),
@@ -105,33 +95,18 @@ impl KeyCheck {
     // ---- the resource -------------------------------------------------------------------------
 
     /// Reads the resource under a token.
-    ///
-    /// With a fence the read raises it, as every use of a token must: else a stale holder could
-    /// write after this read, be accepted, and be overwritten by the write that follows from it.
-    pub(super) fn read(&self, token: FencingToken) -> Result<u64, StaleToken> {
-        match &self.resource {
-            Resource::Fenced(value) => value.write(token, |value| *value),
-            Resource::Unfenced(value) => Ok(*value.lock()),
-        }
+    pub(super) fn read(&self, token: FencingToken) -> Result<u64, Refusal> {
+        self.resource.read(token)
     }
 
     /// Sets the resource to what follows from an earlier read.
-    pub(super) fn write(&self, token: FencingToken, new: u64) -> Result<(), StaleToken> {
-        match &self.resource {
-            Resource::Fenced(value) => value.write(token, |value| *value = new),
-            Resource::Unfenced(value) => {
-                *value.lock() = new;
-                Ok(())
-            }
-        }
+    pub(super) fn write(&self, token: FencingToken, new: u64) -> Result<(), Refusal> {
+        self.resource.write(token, new)
     }
 
     /// The number of writes that the resource still knows of.
-    pub(super) fn value(&self) -> u64 {
-        match &self.resource {
-            Resource::Fenced(value) => value.read(|value| *value),
-            Resource::Unfenced(value) => *value.lock(),
-        }
+    pub(super) fn value(&self) -> Result<u64, Refusal> {
+        self.resource.value()
     }
 
     // ---- tokens, promises, revocations --------------------------------------------------------

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::args::{Args, Scenario, TICK};
 use super::memory::Memory;
+use super::resource::Kind;
 use super::tally::Tally;
 
 /// The latest that an expiry may be acted on, over what the system's own timers are late.
@@ -53,6 +54,7 @@ pub(super) struct Report {
     seed: u64,
     ttl_ms: f64,
     pause_ms: f64,
+    resource: Kind,
     unfenced: bool,
 
     grants: u64,
@@ -135,6 +137,7 @@ impl Report {
             seed: measured.seed,
             ttl_ms: millis(args.ttl),
             pause_ms: millis(args.pause()),
+            resource: args.resource,
             unfenced: args.unfenced,
             grants: tally.grants,
             refusals: tally.refusals,
@@ -194,13 +197,17 @@ impl Report {
         }
         writeln!(
             out,
-            "{} threads, {} keys, {} s, TTL {} ms, pauses up to {} ms, seed {}{}",
+            "{} threads, {} keys, {} s, TTL {} ms, pauses up to {} ms, seed {}{}{}",
             self.threads,
             self.keys,
             self.seconds,
             self.ttl_ms,
             self.pause_ms,
             self.seed,
+            match self.resource {
+                Kind::Memory => "",
+                Kind::Sqlite => ", SQLite",
+            },
             if self.unfenced { ", UNFENCED" } else { "" },
         )?;
         writeln!(out, "{}", self.work())?;
@@ -350,6 +357,7 @@ mod tests {
             seed: None,
             ttl: TICK,
             pause: None,
+            resource: Kind::Memory,
             unfenced,
             json: true,
         };

@@ -15,6 +15,7 @@ use super::holding::Stage;
 use super::key::KeyCheck;
 use super::memory::Memory;
 use super::report::{Measured, Report};
+use super::resource;
 use super::tally::{Tally, Violation};
 use super::worker::{Character, Worker};
 
@@ -62,15 +63,16 @@ impl Progress {
 ///
 /// # Errors
 ///
-/// What kept the manager from being built.
+/// What kept the manager or the resource from being built.
 pub(super) fn run(args: &Args) -> io::Result<Report> {
     let seed = args.seed.unwrap_or_else(rand::random);
     let manager = LockManager::builder()
         .tick(TICK)
         .build()
         .map_err(io::Error::other)?;
-    let checked = (0..args.checked_keys())
-        .map(|_| KeyCheck::new(args.unfenced))
+    let checked = resource::make(args.resource, args.unfenced, args.checked_keys())?
+        .into_iter()
+        .map(KeyCheck::new)
         .collect();
     let stage = Stage::new(manager, checked, args.ttl);
     let mass = args.fills().then(|| {
@@ -90,6 +92,7 @@ pub(super) fn run(args: &Args) -> io::Result<Report> {
             workers: args.threads,
             seed,
             pause: args.pause(),
+            batch: args.resource.batch(),
         })
         .collect();
 
@@ -256,15 +259,19 @@ pub(super) fn settle(stage: &Stage, measured: &mut Measured) {
 
 /// Compares each key's resource and counters with what the workers did to them.
 pub(super) fn judge_keys(stage: &Stage, measured: &mut Measured, tally: &mut Tally) {
-    let kept: u64 = stage.checked.iter().map(KeyCheck::value).sum();
-    measured.lost_writes = tally.accepted_writes.abs_diff(kept);
-    for (key, check) in stage.checked.iter().enumerate() {
+    let mut kept = 0;
+    for (key, check) in (0..).zip(&stage.checked) {
+        match check.value() {
+            Ok(value) => kept += value,
+            Err(error) => tally.unexpected(key, &error),
+        }
         if let Some((plain, atomic)) = check.final_miscount() {
             tally.violate(Violation::Exclusion, || {
                 format!("key {key}: counted {plain} of {atomic} sections in the end")
             });
         }
     }
+    measured.lost_writes = tally.accepted_writes.abs_diff(kept);
 }
 
 /// Runs `work` once for each character, each in its own thread.

@@ -22,8 +22,6 @@ use super::tally::{Tally, Violation};
 
 /// How long a worker works before it sleeps.
 const SLICE: Duration = Duration::from_micros(500);
-/// Visits between two looks at the clock for the end of the slice.
-const BATCH: u32 = 16;
 /// The most holders that one worker has put aside.
 const MAX_ASIDE: usize = 4096;
 /// One slice in so many revokes somebody's lease.
@@ -38,6 +36,8 @@ pub(super) struct Character {
     pub(super) workers: u32,
     pub(super) seed: u64,
     pub(super) pause: Duration,
+    /// Visits between two looks at the clock for the end of a slice.
+    pub(super) batch: u32,
 }
 
 /// A holder that is put aside, and what it does when it is taken up again.
@@ -93,7 +93,7 @@ impl<'s> Worker<'s> {
             let begun = Instant::now();
             self.take_up_until(begun);
             while begun.elapsed() < SLICE {
-                for _ in 0..BATCH {
+                for _ in 0..self.character.batch {
                     self.visit();
                 }
             }

@@ -35,6 +35,7 @@ use super::memory::Memory;
 use super::occupancy::Occupancy;
 use super::queue::Queue;
 use super::report::{Measured, Report};
+use super::resource;
 use super::run::{self, Progress};
 use super::tally::{Tally, Violation};
 use super::tasks::{self, Host, Job};
@@ -157,7 +158,10 @@ pub(super) fn run(args: &Args, scenario: Scenario) -> io::Result<Report> {
         .tick(TICK)
         .build()
         .map_err(io::Error::other)?;
-    let checked = (0..args.keys).map(|_| KeyCheck::new(false)).collect();
+    let checked = resource::make(args.resource, args.unfenced, args.keys)?
+        .into_iter()
+        .map(KeyCheck::new)
+        .collect();
     let world = Arc::new(World::new(Stage::new(manager, checked, args.ttl), args));
     let jobs = cast(args, scenario, &world, seed);
     let mut measured = Measured {
