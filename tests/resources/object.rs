@@ -1,10 +1,12 @@
 //! Object stores: in memory, with a conditional put, and on local files, without.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload};
 use tempfile::TempDir;
 use tenure::resources::ResourceError;
@@ -175,6 +177,52 @@ fn an_object_that_holds_no_token_is_left_as_it_is() {
             assert!(error.to_string().contains("accounts/7"), "{error}");
             let kept = plain.get(&location()).await.unwrap().bytes().await.unwrap();
             assert_eq!(kept, "{}");
+        });
+    }
+}
+
+/// The pause that fits in between, if anything does: each put waits before it is done.
+#[test]
+fn what_is_put_between_the_comparison_and_the_put_is_not_overwritten() {
+    let (early, late) = (token(33), token(34));
+    let config = ThrottleConfig {
+        wait_put_per_call: Duration::from_millis(300),
+        ..ThrottleConfig::default()
+    };
+    for begun in [None, Some(&b"100"[..])] {
+        let store = Arc::new(InMemory::new());
+        let slow = ThrottledStore::new(Arc::clone(&store), config);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            if let Some(begun) = begun {
+                write(&*store, &location(), early, begun).await.unwrap();
+            }
+            let location = location();
+            let late_write = write(&slow, &location, early, b"110");
+            let between = async {
+                // By now the other one has compared.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                write(&*store, &location, late, b"125").await.unwrap();
+            };
+            let (refused, ()) = tokio::join!(late_write, between);
+            let refused = stale(refused).expect_err("accepted (I6)");
+            assert_eq!((refused.presented, refused.highest), (early, late));
+            let kept = read(&*store, &location, late).await.unwrap();
+            assert_eq!(kept.unwrap(), b"125");
+
+            // A read is no different: it must not put the old value back.
+            let slow_read = read(&slow, &location, token(35));
+            let between = async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                write(&*store, &location, late, b"126").await.unwrap();
+            };
+            let (seen, ()) = tokio::join!(slow_read, between);
+            assert_eq!(seen.unwrap().unwrap(), b"126");
+            let again = write(&*store, &location, late, b"127").await;
+            assert_eq!(stale(again).unwrap_err().highest, token(35));
         });
     }
 }

@@ -2,11 +2,11 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use tenure::resources::ResourceError;
-use tenure::{FencingToken, Lease, LockManager, OwnerId, StaleToken};
+use tenure::{FencingToken, LockManager, OwnerId, StaleToken};
 
 const KEY: &str = "account/7";
 const A: OwnerId = OwnerId(1);
@@ -103,7 +103,7 @@ fn tell<N: Number>(way: Way, connect: &impl Fn() -> N) -> (u64, Result<(), Stale
     (b.read(way, lease_of_b.token()).unwrap(), late)
 }
 
-/// Pauses of many lengths, leases of few milliseconds, and one counter: what comes of it.
+/// Pauses of many lengths, short leases, and one counter: what comes of it.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     pub(crate) accepted: u64,
@@ -112,15 +112,20 @@ pub(crate) struct Crowd {
 }
 
 const WRITERS: u64 = 4;
-const TTL: Duration = Duration::from_millis(4);
+/// The shortest lease of a crowd. On a slow disk or a slow machine it is longer: a lease that is over before
+/// anything could be done under it would let nobody write.
+const SHORTEST: Duration = Duration::from_millis(4);
+const LONGEST: Duration = Duration::from_millis(100);
+/// So many times what one holder's work takes when it is alone.
+const LEASE_PER_WORK: u32 = 4;
 /// No crowd takes that long, on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Writers add one, again and again, and are often paused for longer than their leases.
 pub(crate) fn a_crowd_of_writers<N: Number, C: Fn() -> N + Sync>(begin: impl Fn(Way) -> C) {
     // Until enough has happened, however fast the resource is.
     let crowd = run(Way::Unfenced, &begin(Way::Unfenced), |crowd| {
-        crowd.accepted >= 100
+        crowd.accepted >= 50
     });
     assert!(
         crowd.kept < crowd.accepted,
@@ -128,7 +133,7 @@ pub(crate) fn a_crowd_of_writers<N: Number, C: Fn() -> N + Sync>(begin: impl Fn(
     );
 
     let crowd = run(Way::Fenced, &begin(Way::Fenced), |crowd| {
-        crowd.accepted >= 200 && crowd.rejected >= 50
+        crowd.accepted >= 100 && crowd.rejected >= 25
     });
     assert_eq!(
         crowd.kept, crowd.accepted,
@@ -144,32 +149,54 @@ fn run<N: Number>(
     let manager = LockManager::new();
     let (accepted, rejected) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);
+    let ttl = {
+        let lease = manager.try_acquire(KEY, A, PATIENCE).unwrap();
+        let mut number = connect();
+        let mut works = [Duration::ZERO; 5];
+        for work in &mut works {
+            let begin = Instant::now();
+            add_one(&mut number, way, lease.token(), || ()).unwrap();
+            *work = begin.elapsed();
+            accepted.fetch_add(1, Ordering::SeqCst);
+        }
+        works.sort_unstable();
+        (works[2] * LEASE_PER_WORK).clamp(SHORTEST, LONGEST)
+    };
     let count = |kept| Crowd {
         accepted: accepted.load(Ordering::SeqCst),
         rejected: rejected.load(Ordering::SeqCst),
         kept,
     };
     thread::scope(|scope| {
-        for writer in 0..WRITERS {
+        let spawn = |writer| {
             let (manager, stop) = (&manager, &stop);
             let (accepted, rejected) = (&accepted, &rejected);
             scope.spawn(move || {
                 let mut number = connect();
                 let mut dice = Dice(writer + 1);
                 while !stop.load(Ordering::SeqCst) {
-                    let Ok(lease) = manager.try_acquire(KEY, OwnerId(writer), TTL) else {
+                    let Ok(lease) = manager.try_acquire(KEY, OwnerId(writer), ttl) else {
                         thread::sleep(Duration::from_micros(200 + dice.below(400)));
                         continue;
                     };
-                    match add_one(&mut number, way, &lease, &mut dice) {
+                    let pause = || {
+                        // Every third may outlast the lease, and some by far.
+                        if dice.below(3) == 0 {
+                            let longest = u64::try_from(3 * ttl.as_micros()).unwrap();
+                            thread::sleep(Duration::from_micros(dice.below(longest)));
+                        }
+                    };
+                    match add_one(&mut number, way, lease.token(), pause) {
                         Ok(()) => accepted.fetch_add(1, Ordering::SeqCst),
                         Err(_) => rejected.fetch_add(1, Ordering::SeqCst),
                     };
                 }
-            });
-        }
+            })
+        };
+        let writers: Vec<_> = (0..WRITERS).map(spawn).collect();
         let begin = Instant::now();
-        while !enough(&count(0)) {
+        // A writer that has ended has failed, and the scope says so.
+        while !enough(&count(0)) && !writers.iter().any(ScopedJoinHandle::is_finished) {
             thread::sleep(Duration::from_millis(5));
             if begin.elapsed() > PATIENCE {
                 stop.store(true, Ordering::SeqCst);
@@ -182,7 +209,7 @@ fn run<N: Number>(
     let last = manager.try_acquire(KEY, A, Duration::from_secs(60));
     let last = last.unwrap_or_else(|_| {
         // Left over by a writer that was paused as everything ended.
-        thread::sleep(3 * TTL);
+        thread::sleep(3 * ttl);
         manager
             .try_acquire(KEY, A, Duration::from_secs(60))
             .unwrap()
@@ -193,20 +220,13 @@ fn run<N: Number>(
 fn add_one(
     number: &mut impl Number,
     way: Way,
-    lease: &Lease,
-    dice: &mut Dice,
+    token: FencingToken,
+    mut pause: impl FnMut(),
 ) -> Result<(), StaleToken> {
-    let pause = |dice: &mut Dice| {
-        // Every third pause may outlast the lease, and some by far.
-        if dice.below(3) == 0 {
-            let longest = u64::try_from(3 * TTL.as_micros()).unwrap();
-            thread::sleep(Duration::from_micros(dice.below(longest)));
-        }
-    };
-    pause(dice);
-    let seen = number.read(way, lease.token())?;
-    pause(dice);
-    number.write(way, lease.token(), seen + 1)
+    pause();
+    let seen = number.read(way, token)?;
+    pause();
+    number.write(way, token, seen + 1)
 }
 
 /// Xorshift: the pauses need not be good random numbers, only many different ones.
