@@ -10,7 +10,7 @@
 //! | [`postgres`] | it is one statement, or a trigger | `postgres` |
 //! | [`sqlite`] | it is one statement, or a trigger | `sqlite` |
 //! | [`redis`] | it is one script | `redis` |
-//! | [`file`] | the file is locked meanwhile | none |
+//! | [`file`](mod@file) | the file is locked meanwhile | none |
 //! | [`object`] | the store puts only over the version that was read | `object-store` |
 //!
 //! # The rules, the same everywhere

@@ -143,7 +143,7 @@ pub const FENCE_FORGOTTEN: &str = "TN003";
 /// [`Failed`](ResourceError::Failed) for everything that the database says.
 ///
 /// ```no_run
-/// # async fn transfer(client: &tokio_postgres::Client, lease: &tenure::Lease)
+/// # async fn transfer(client: &tokio_postgres::Client, lease: &tenure::Lease<'_>)
 /// # -> Result<(), Box<dyn std::error::Error>> {
 /// use tenure::resources::postgres;
 ///
@@ -206,7 +206,7 @@ pub async fn write<V: ToSql + Sync>(
 /// [`Failed`](ResourceError::Failed) for everything that the database says.
 ///
 /// ```no_run
-/// # async fn close(client: &tokio_postgres::Client, lease: &tenure::Lease)
+/// # async fn close(client: &tokio_postgres::Client, lease: &tenure::Lease<'_>)
 /// # -> Result<(), Box<dyn std::error::Error>> {
 /// let emptied = None::<String>;
 /// tenure::resources::postgres::update(client, "account/7", lease.token(), &emptied).await?;
@@ -234,7 +234,7 @@ pub async fn update<V: ToSql + Sync>(
 /// The trigger's refusal in an error of any statement, if it is one.
 ///
 /// ```no_run
-/// # async fn close(client: &tokio_postgres::Client, lease: &tenure::Lease)
+/// # async fn close(client: &tokio_postgres::Client, lease: &tenure::Lease<'_>)
 /// # -> Result<(), tokio_postgres::Error> {
 /// let closing = "UPDATE accounts SET open = false, fence = $1 WHERE owner = 'alice'";
 /// match client.execute(closing, &[&lease.token().as_i64()]).await {

@@ -77,7 +77,7 @@ return {token}
 /// [`Failed`](ResourceError::Failed) for everything that Redis says.
 ///
 /// ```no_run
-/// # fn transfer(lease: &tenure::Lease) -> Result<(), Box<dyn std::error::Error>> {
+/// # fn transfer(lease: &tenure::Lease<'_>) -> Result<(), Box<dyn std::error::Error>> {
 /// use tenure::resources;
 ///
 /// let mut connection = redis::Client::open("redis://127.0.0.1/")?.get_connection()?;
