@@ -70,8 +70,7 @@ impl<L: Layout> Engine<L> {
             return;
         };
         local.counters.add_end();
-        let closed = holder.session.as_ref().is_some_and(|it| it.was_closed());
-        let clean = loss == Loss::Released || loss == Loss::SessionOver && closed;
+        let clean = is_clean(&holder, loss);
         // Of a revoked one, that is no matter.
         let over_since = holder.deadline().min(local.now);
         match loss {
@@ -84,16 +83,8 @@ impl<L: Layout> Engine<L> {
             Loss::Revoked => local.counters.add_revoked(),
             _ => {}
         }
-        if !clean && !holder.terms.lock_delay.is_zero() {
-            let end = match loss {
-                // In the midst of a tick.
-                Loss::Revoked => local.now + 1,
-                _ => over_since,
-            };
-            self.keep_until(record, self.time.after(end, holder.terms.lock_delay));
-        }
-        if holder.min_until > local.now {
-            self.keep_until(record, holder.min_until);
+        if let Some(until) = self.kept_until(&holder, loss, local.now) {
+            self.keep_until(record, until);
         }
         for signal in &holder.watches {
             local
@@ -110,6 +101,19 @@ impl<L: Layout> Engine<L> {
         };
         self.tell(local, &Change::of_holder(kind, key, &holder));
         record.last = local.last_end.take();
+    }
+
+    /// Until when nobody is granted the key after a lease that has ended like that.
+    pub(super) fn kept_until(&self, holder: &Holder, loss: Loss, now: u64) -> Option<u64> {
+        let delay = holder.terms.lock_delay;
+        let delayed = !is_clean(holder, loss) && !delay.is_zero();
+        let end = match loss {
+            // In the midst of a tick.
+            Loss::Revoked => now + 1,
+            _ => holder.deadline().min(now),
+        };
+        let delayed = delayed.then(|| self.time.after(end, delay));
+        delayed.max(Some(holder.min_until).filter(|&until| until > now))
     }
 
     fn keep_until(&self, record: &mut Record, tick: u64) {
@@ -356,4 +360,10 @@ impl<L: Layout> Engine<L> {
         });
         signal
     }
+}
+
+/// Whether its holder has ended it.
+fn is_clean(holder: &Holder, loss: Loss) -> bool {
+    let closed = holder.session.as_ref().is_some_and(|it| it.was_closed());
+    loss == Loss::Released || loss == Loss::SessionOver && closed
 }

@@ -17,7 +17,7 @@
 //! above those of all leases that were seen. Their remaining times are counted from the reading of the
 //! clock at the start, before which none of them was over.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use super::Engine;
@@ -26,7 +26,7 @@ use crate::error::BuildError;
 use crate::key::Key;
 use crate::records::{Holder, Keeper, Record};
 use crate::reservation::ReservationError;
-use crate::table::{Ask, Contents, Layout, Local};
+use crate::table::{Ask, Contents, Layout, Local, Loss};
 use crate::wish::{self, Mode};
 
 fn nanos(length: Duration) -> u64 {
@@ -89,19 +89,32 @@ impl<L: Layout> Engine<L> {
                     continue;
                 }
                 decided.insert(key);
-                let live = record.holders.iter().filter(|it| it.until() > tick);
-                leases.extend(live.map(|holder| self.save_holder(key, holder, now)));
-                let until = record.quarantine.filter(|&until| until > tick);
+                let over: BTreeMap<u64, Loss> = record.holders.over(tick).into_iter().collect();
+                let left_by = |(&token, &loss)| {
+                    let holder = record.holders.get(token)?;
+                    self.kept_until(holder, loss, tick)
+                };
+                // Leases that are over and not swept yet keep it free as those do that are.
+                let until = over.iter().filter_map(left_by).chain(record.quarantine);
+                let until = until.filter(|&until| until > tick).max();
                 kept.extend(until.map(|until| Kept {
                     key,
                     remaining: self.time.nanos_until(until, now),
                 }));
+                let holders = record.holders.iter();
+                let live = holders.filter(|it| !over.contains_key(&it.token));
+                leases.extend(live.filter_map(|holder| self.save_holder(key, holder, tick, now)));
             }
         }
         (leases, kept, decided)
     }
 
-    fn save_holder(&self, key: Key, holder: &Holder, now: u64) -> Saved {
+    /// `None` if its session has been closed meanwhile.
+    fn save_holder(&self, key: Key, holder: &Holder, tick: u64, now: u64) -> Option<Saved> {
+        let until = holder.until();
+        if until <= tick {
+            return None;
+        }
         let left = |tick| self.time.nanos_until(tick, now);
         let terms = Terms {
             lock_delay: nanos(holder.terms.lock_delay),
@@ -112,15 +125,15 @@ impl<L: Layout> Engine<L> {
                 due: left(keeper.next),
             }),
         };
-        Saved {
+        Some(Saved {
             key,
             owner: holder.owner,
             token: holder.token,
             mode: holder.mode,
             entries: holder.entries,
-            remaining: left(holder.until()),
+            remaining: left(until),
             terms: (terms != Terms::default()).then_some(terms),
-        }
+        })
     }
 
     /// No token that was granted before the call is above this one.
@@ -266,9 +279,11 @@ impl<L: Layout> Engine<L> {
         }
         holder.keeper = terms.renewal.map(|renewal| Keeper {
             ttl: Duration::from_nanos(renewal.ttl),
+            // Rounded as the deadline is, and so before it.
             next: self
                 .time
-                .part(self.time.tick_of(now), Duration::from_nanos(renewal.due), 1),
+                .resumed(now, renewal.due)
+                .map_or(deadline, |next| next.max(self.time.tick_of(now) + 1)),
         });
         Ok(holder)
     }
