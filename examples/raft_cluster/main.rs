@@ -22,9 +22,9 @@
 //!
 //! # Which `openraft`
 //!
-//! 0.9, the newest that is released. 0.10 builds, but it is an alpha, the 37th at the time of writing: its
-//! traits of storage and network differ from those of 0.9, are not yet promised, and an alpha has to be
-//! pinned to its exact version.
+//! 0.9, the newest release. 0.10 builds, but it is an alpha, the 37th at the time of writing: its traits
+//! for storage and network are others than those of 0.9, and not settled, so that one would have to pin
+//! the exact alpha.
 //!
 //! # What is simplified
 //!

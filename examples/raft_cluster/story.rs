@@ -113,7 +113,7 @@ impl Director {
         let grants_per_second = u128::from(grants) * 1_000 / started.elapsed().as_millis().max(1);
 
         // A short absence: the node's own log is enough to go on from.
-        let (victim, next) = self.kill(leader)?;
+        let (victim, next) = self.kill(self.current(leader)?)?;
         self.cluster.restart(victim)?;
         self.say(&format!("node {victim} restarted from its disk"));
         self.await_return(victim)?;
