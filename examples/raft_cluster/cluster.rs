@@ -17,7 +17,7 @@ use crate::types::NodeId;
 
 pub(crate) const NODES: [NodeId; 3] = [1, 2, 3];
 /// By how much the clock of each node is ahead of that of the node before.
-const SKEW: Duration = Duration::from_millis(10);
+const SKEW: Duration = Duration::from_millis(30);
 /// Far above what any step takes, even on a machine that has better things to do.
 const LIMIT: Duration = Duration::from_secs(60);
 

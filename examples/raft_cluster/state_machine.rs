@@ -224,7 +224,14 @@ impl RaftSnapshotBuilder<Locks> for Builder {
             meta: self.meta.clone(),
             bytes,
         };
-        self.disk.contents.lock().snapshot = Some(stored.clone());
+        let mut contents = self.disk.contents.lock();
+        let kept = contents.snapshot.as_ref().map(|kept| kept.meta.last_log_id);
+        // A later one may have been installed since this was begun. The log before that is gone, so an
+        // earlier snapshot in its place would be of no use to the node when it restarts.
+        if kept.is_none_or(|kept| kept <= stored.meta.last_log_id) {
+            contents.snapshot = Some(stored.clone());
+        }
+        drop(contents);
         Ok(open(stored))
     }
 }

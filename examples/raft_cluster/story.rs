@@ -19,7 +19,9 @@ const SHARED: usize = 3;
 const SHARING: usize = 8;
 /// Workers with an account each.
 const ALONE: usize = 4;
-const TTL: Duration = Duration::from_millis(300);
+/// Longer than an election takes: so leases of one leader are still held under the next, which has to
+/// honour them by its own clock.
+const TTL: Duration = Duration::from_secs(1);
 
 /// How the run goes.
 #[derive(Clone, Copy, Debug)]
