@@ -55,7 +55,10 @@ impl Journal {
             // The same as another node's, which was checked.
             Ok(false) => return,
             Ok(true) => {}
-            Err(violation) => pages.violations.push(violation),
+            Err(violation) => {
+                pages.violations.push(violation);
+                return;
+            }
         }
         pages.counts.entries += 1;
         let Leadership { term, node_id } = record.id.leader_id;
