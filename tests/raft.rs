@@ -29,7 +29,7 @@ mod wire;
 mod worker;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use openraft::EntryPayload;
 use openraft::storage::RaftStateMachine;
@@ -138,6 +138,34 @@ fn leases_and_tokens_survive_the_death_of_all_nodes() {
     };
     assert!(next.token > lease.token);
     cluster.compare().unwrap();
+    assert_eq!(cluster.journal.violations(), Vec::<String>::new());
+}
+
+/// I1, by the clients' clock: the next leader's is ahead, so that it sees the lease end early.
+#[test]
+fn a_holder_stops_before_the_next_leader_grants_its_key_again() {
+    let mut cluster = Cluster::start().unwrap();
+    let leader = cluster.leader_after(0).unwrap();
+    let ttl = Duration::from_secs(5);
+    let Acquired::Granted(lease) = cluster.client(1).acquire(KEY, ttl) else {
+        panic!("nobody holds it");
+    };
+    // Node 1, whose clock is the slowest: it is the first to stand for election.
+    cluster.kill(leader.node);
+    let next = cluster.leader_after(leader.term).unwrap();
+    let mut other = cluster.client(2);
+    let mut refused = 0;
+    let granted = loop {
+        match other.acquire(KEY, ttl) {
+            Acquired::Granted(granted) => break granted,
+            Acquired::Busy => refused += 1,
+            Acquired::Unknown => {}
+        }
+    };
+    assert!(Instant::now() > lease.until, "{lease:?}, {next:?}");
+    assert!(granted.token > lease.token);
+    // The next leader honours what the last one granted.
+    assert!(refused > 0, "{lease:?}, {next:?}");
     assert_eq!(cluster.journal.violations(), Vec::<String>::new());
 }
 
