@@ -116,6 +116,8 @@ impl Ledger {
             }
             line.clear();
         }
+        // Whoever still waits for a grant waits in vain.
+        drop(granted);
         Ok(first)
     }
 
