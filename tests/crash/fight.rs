@@ -321,5 +321,5 @@ fn assert_never_backwards(log: &Path) {
         .map(|line| line.parse().unwrap())
         .collect();
     assert!(tokens.len() > 10);
-    assert!(tokens.is_sorted(), "{log:?} goes backwards");
+    assert!(tokens.is_sorted(), "{} goes backwards", log.display());
 }

@@ -123,7 +123,7 @@ struct Directory {
 impl Directory {
     fn new(seed: u64, args: &Args) -> io::Result<Self> {
         let name = format!("tenure-crash-{}-{seed}", std::process::id());
-        Ok(match (&args.shard.shard, args.shard.reservation) {
+        Ok(match (&args.shard.name, args.shard.reservation) {
             (Some(shard), _) => Self {
                 shard: shard.clone(),
                 own: None,

@@ -4,11 +4,11 @@ mod shard;
 
 use std::thread;
 
-use self::shard::{Fault, Shard, TERM};
+use self::shard::{Fault, SLACK, Shard, TERM};
 use super::*;
 
 fn outcome(kind: Options, fault: Fault) -> Result<(), Failure> {
-    let kind = kind.rounds(6).slack(TERM);
+    let kind = kind.rounds(6).slack(SLACK);
     let shard = Shard::new(kind.clone(), fault);
     run(&kind, || shard.open())
 }

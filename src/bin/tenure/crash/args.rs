@@ -47,8 +47,8 @@ pub(crate) struct Shard {
     pub(super) server: Option<String>,
 
     /// The file, or the name of the shard on the server [default: a new one]
-    #[arg(long)]
-    pub(super) shard: Option<PathBuf>,
+    #[arg(long = "shard", value_name = "SHARD")]
+    pub(super) name: Option<PathBuf>,
 
     /// Tokens of a block; few, so that there are many blocks in a life
     #[arg(long, default_value = "50")]

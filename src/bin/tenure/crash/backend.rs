@@ -27,7 +27,7 @@ pub(super) fn manager(shard: &Shard) -> Result<LockManager, Box<dyn Error>> {
 }
 
 fn build(shard: &Shard) -> Result<LockManager, Box<dyn Error>> {
-    let name = shard.shard.as_deref().ok_or("--shard: say which")?;
+    let name = shard.name.as_deref().ok_or("--shard: say which")?;
     let server = shard.server.as_deref().unwrap_or_default();
     let builder = LockManager::builder().block_size(shard.block);
     let on_server = || name.to_str().ok_or("--shard: the name is not UTF-8");

@@ -12,7 +12,10 @@ use crate::reservation::{Block, Reservation, ReservationError};
 use crate::token::FencingToken;
 
 /// Long enough for a thread of a busy machine to come to use some of it.
-pub(super) const TERM: Duration = Duration::from_millis(400);
+pub(super) const TERM: Duration = Duration::from_millis(500);
+
+/// How late a backend may be: a machine that has other things to do must not make a good one fail.
+pub(super) const SLACK: Duration = Duration::from_secs(2);
 
 /// The promise that a backend breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,7 +238,7 @@ impl Reservation for Client {
             return Err(ReservationError::Lost);
         }
         let patience = match self.shard.fault {
-            Fault::WaitsTooLong => patience + 2 * TERM,
+            Fault::WaitsTooLong => patience + SLACK + TERM,
             _ => patience,
         };
         let started = Instant::now();
