@@ -43,6 +43,7 @@ impl Checkpoint {
     /// # Ok::<(), tenure::RestoreError>(())
     /// ```
     #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "it can't fail")]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(FORMAT.to_le_bytes());

@@ -35,102 +35,27 @@
 //! A command takes the locks of its key's record, some microseconds in all; see
 //! [`LockManager`]. Memory is that of a manager.
 
+mod applying;
 mod command;
+mod limits;
 mod outcome;
 
 use std::fmt;
 use std::time::Duration;
 
+use self::applying::Failed;
 pub use self::command::Command;
+pub use self::limits::ReplicaOptions;
+use self::limits::{MOST_LEASES, builder, check, end, max_ttl};
 pub use self::outcome::{Outcome, Refusal, ReplicaError};
-use crate::builder::{DEFAULT_TICK, MAX_TICK};
-use crate::checkpoint::{Checkpoint, Log, RestoreError, Saved, Terms};
+use crate::checkpoint::{Checkpoint, Log, RestoreError};
 use crate::clock::ManualClock;
-use crate::engine::{Acquired, Denied, Engine, MAX_AT_LEAST, Request};
-use crate::error::{AcquireError, BuildError};
+use crate::engine::{Engine, MAX_AT_LEAST};
+use crate::error::BuildError;
 use crate::key::{HashSeed, Key, ToKey};
 use crate::manager::{Holder, LockManager};
-use crate::owner::OwnerId;
-use crate::table::{Origin, Unrenewed};
+use crate::table::Origin;
 use crate::time::Timestamp;
-use crate::timeline::LAST_TICK;
-use crate::token::FencingToken;
-use crate::wish::{MAX_PERMITS, Mode, Wish};
-
-/// The most leases that may be asked for. A lease takes two cells of the table at the most, and there are
-/// always six times as many: so whether there is room hangs on the number of leases, and on nothing else.
-const MOST_LEASES: usize = 1 << 20;
-
-/// The longest TTL and the longest terms: 366 days, if as many ticks can be counted.
-const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
-
-/// Ticks that are kept for what lasts longer than a lease: no time that a replica computes is ever cut off
-/// at the end of what its manager can count, which hangs on when that was made.
-const SPARE_TICKS: u64 = 3 << 35;
-
-/// Options on which all replicas have to agree.
-///
-/// ```
-/// use std::time::Duration;
-/// use tenure::HashSeed;
-/// use tenure::replica::{Replica, ReplicaOptions};
-///
-/// let options = ReplicaOptions::new().max_leases(1000).tick(Duration::from_millis(10));
-/// let replica = Replica::with_options(HashSeed::new(7), options)?;
-/// assert_eq!(replica.last_applied(), 0);
-/// # Ok::<(), tenure::BuildError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "options do nothing until a replica is made with them"]
-pub struct ReplicaOptions {
-    max_leases: usize,
-    tick: Duration,
-}
-
-impl Default for ReplicaOptions {
-    fn default() -> Self {
-        Self {
-            max_leases: MOST_LEASES,
-            tick: DEFAULT_TICK,
-        }
-    }
-}
-
-impl ReplicaOptions {
-    /// The defaults.
-    ///
-    /// ```
-    /// use tenure::replica::ReplicaOptions;
-    ///
-    /// assert_eq!(ReplicaOptions::new(), ReplicaOptions::default());
-    /// ```
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// The most leases that may be out at once, up to 1,048,576, which is the default. A key that is kept
-    /// free after its lease counts as one.
-    ///
-    /// ```
-    /// let options = tenure::replica::ReplicaOptions::new().max_leases(1000);
-    /// ```
-    pub fn max_leases(mut self, leases: usize) -> Self {
-        self.max_leases = leases;
-        self
-    }
-
-    /// The length of a tick, from 100 microseconds to an hour: what deadlines are rounded up to. Default:
-    /// 1 ms. Time ends after some 2^42 ticks: see [`Replica::end`].
-    ///
-    /// ```
-    /// let tick = std::time::Duration::from_millis(10);
-    /// let options = tenure::replica::ReplicaOptions::new().tick(tick);
-    /// ```
-    pub fn tick(mut self, tick: Duration) -> Self {
-        self.tick = tick;
-        self
-    }
-}
 
 /// A lock manager as a deterministic state machine; see the [module](self).
 ///
@@ -206,7 +131,7 @@ impl Replica {
     /// # Ok::<(), tenure::BuildError>(())
     /// ```
     pub fn with_options(seed: HashSeed, options: ReplicaOptions) -> Result<Self, BuildError> {
-        let ReplicaOptions { max_leases, tick } = options;
+        let (max_leases, tick) = (options.max_leases, options.tick);
         if !(1..=MOST_LEASES).contains(&max_leases) {
             return Err(BuildError::MaxKeys {
                 max_keys: max_leases,
@@ -492,208 +417,8 @@ impl Replica {
         Ok(outcome)
     }
 
-    fn run(&self, command: &Command, log_index: u64) -> Result<Outcome, Failed> {
-        match *command {
-            Command::Acquire { .. } => self.acquire(command, log_index),
-            Command::Renew { key, token, ttl } => self.renew(key, token, ttl),
-            Command::Release { key, token } => {
-                let name = self.engine().name(key, token.get());
-                let released = self.engine().release_by_key(&name, self.now.as_nanos());
-                released.map_err(|_| Failed::NotHeld)?;
-                Ok(Outcome::Released)
-            }
-            Command::Revoke { key } => {
-                let revoked = self.engine().revoke(key, self.now.as_nanos());
-                let lease = |seen: &crate::engine::Seen| {
-                    let token = FencingToken::granted(seen.contents.token);
-                    (OwnerId(seen.contents.owner), token)
-                };
-                match revoked.is_empty() {
-                    true => Err(Failed::NotHeld),
-                    false => Ok(Outcome::Revoked {
-                        leases: revoked.iter().map(lease).collect(),
-                    }),
-                }
-            }
-            Command::Upgrade { key, token, ttl } => self.upgrade(key, token, ttl, log_index),
-            Command::Downgrade { key, token } => self.downgrade(key, token),
-            Command::Advance => Ok(Outcome::Advanced),
-        }
-    }
-
-    fn acquire(&self, command: &Command, log_index: u64) -> Result<Outcome, Failed> {
-        let Command::Acquire {
-            key,
-            owner,
-            ttl,
-            mode,
-            reentrant,
-            lock_delay,
-            min_hold,
-        } = *command
-        else {
-            return Err(Failed::NotHeld);
-        };
-        self.check_ttl(ttl)?;
-        for length in [lock_delay, min_hold] {
-            if length > self.max_ttl {
-                let max = self.max_ttl;
-                return Err(Refusal::TermTooLong { length, max }.into());
-            }
-        }
-        if let Mode::Permit { of } = mode
-            && !(1..=MAX_PERMITS).contains(&of)
-        {
-            return Err(Refusal::Permits { of }.into());
-        }
-        let now = self.now.as_nanos();
-        // To enter a lease is no grant, and asks for no token.
-        let enters = reentrant
-            && self
-                .engine()
-                .all_live(key, now)
-                .iter()
-                .any(|lease| lease.contents.owner == owner.0 && lease.mode.covers(mode));
-        let mut wish = Wish::plain(Request {
-            key,
-            owner: owner.0,
-            ttl,
-            at_least: if enters { 0 } else { log_index },
-        });
-        wish.mode = mode;
-        wish.reentrant = enters;
-        wish.terms.lock_delay = lock_delay;
-        wish.terms.min_hold = min_hold;
-        let acquired = self.engine().enter_now(&wish);
-        if enters && matches!(acquired, Err(Denied::Held { .. })) {
-            return Err(Failed::OutOfMemory);
-        }
-        let acquired = acquired.map_err(|denied| self.failed(denied))?;
-        let (token, deadline) = self.granted(&acquired);
-        Ok(match enters {
-            true => Outcome::Entered { token, deadline },
-            false => Outcome::Granted { token, deadline },
-        })
-    }
-
-    fn renew(&self, key: Key, token: FencingToken, ttl: Duration) -> Result<Outcome, Failed> {
-        self.check_ttl(ttl)?;
-        let engine = self.engine();
-        let now = self.now.as_nanos();
-        let deadline = engine.time.deadline(now, ttl);
-        let deadline = deadline.map_err(|_| Failed::OutOfMemory)?;
-        match engine.renew_by_key(&engine.name(key, token.get()), deadline, now) {
-            Ok((deadline, _)) => Ok(Outcome::Renewed {
-                deadline: engine.time.start_of(deadline),
-            }),
-            Err(Unrenewed::NoMemory) => Err(Failed::OutOfMemory),
-            Err(Unrenewed::Ended(_) | Unrenewed::InSession) => Err(Failed::NotHeld),
-        }
-    }
-
-    fn upgrade(
-        &self,
-        key: Key,
-        token: FencingToken,
-        ttl: Duration,
-        log_index: u64,
-    ) -> Result<Outcome, Failed> {
-        self.check_ttl(ttl)?;
-        let lease = self.seen(key, token)?;
-        if lease.mode != Mode::Shared {
-            return Err(Refusal::Mode { mode: lease.mode }.into());
-        }
-        let mut wish = Wish::plain(Request {
-            key,
-            owner: lease.contents.owner,
-            ttl,
-            at_least: log_index,
-        });
-        wish.upgrade = Some(token.get());
-        let upgraded = self.engine().upgrade_now(&wish);
-        let acquired = upgraded.map_err(|denied| self.failed(denied))?;
-        let (token, deadline) = self.granted(&acquired);
-        Ok(Outcome::Granted { token, deadline })
-    }
-
-    fn downgrade(&self, key: Key, token: FencingToken) -> Result<Outcome, Failed> {
-        let lease = self.seen(key, token)?;
-        if let Mode::Permit { .. } = lease.mode {
-            return Err(Refusal::Mode { mode: lease.mode }.into());
-        }
-        let name = self.engine().name(key, token.get());
-        // It is there, so only room for its record can be wanting.
-        let shared = self.engine().downgrade(&name);
-        shared.map_err(|_| Failed::OutOfMemory)?;
-        Ok(Outcome::Downgraded)
-    }
-
-    fn seen(&self, key: Key, token: FencingToken) -> Result<crate::engine::Seen, Failed> {
-        let name = self.engine().name(key, token.get());
-        let seen = self.engine().validate(&name, self.now.as_nanos());
-        seen.map_err(|_| Failed::NotHeld)
-    }
-
-    /// The replica's own limits: a manager's hang on when it was made.
-    fn check_ttl(&self, ttl: Duration) -> Result<(), Failed> {
-        let min = Duration::from_nanos(1);
-        if ttl < min {
-            return Err(Refusal::TtlTooShort { ttl, min }.into());
-        }
-        if ttl > self.max_ttl {
-            let max = self.max_ttl;
-            return Err(Refusal::TtlTooLong { ttl, max }.into());
-        }
-        match self.now.checked_add(ttl) {
-            Some(deadline) if deadline <= self.end => Ok(()),
-            _ => Err(Refusal::EndOfTime { end: self.end }.into()),
-        }
-    }
-
-    fn failed(&self, denied: Denied) -> Failed {
-        let refusal = match denied.into() {
-            AcquireError::Held {
-                owner,
-                token,
-                remaining,
-            } => Refusal::Held {
-                owner,
-                token,
-                remaining,
-            },
-            AcquireError::Delayed { remaining } => Refusal::Delayed { remaining },
-            AcquireError::CapacityExceeded { .. } if self.engine().is_full() => {
-                Refusal::CapacityExceeded {
-                    capacity: self.max_leases as u64,
-                }
-            }
-            AcquireError::Lapsed { .. } => return Failed::NotHeld,
-            // All else was checked before, or is about waiting.
-            _ => return Failed::OutOfMemory,
-        };
-        refusal.into()
-    }
-
-    fn granted(&self, acquired: &Acquired) -> (FencingToken, Timestamp) {
-        let deadline = self.engine().time.start_of(acquired.deadline);
-        (FencingToken::granted(acquired.token), deadline)
-    }
-
     fn engine(&self) -> &Engine {
         self.locks.engine()
-    }
-}
-
-/// Why a command did not do what it asks for.
-enum Failed {
-    Refused(Refusal),
-    NotHeld,
-    OutOfMemory,
-}
-
-impl From<Refusal> for Failed {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
     }
 }
 
@@ -705,56 +430,4 @@ impl fmt::Debug for Replica {
             .field("leases", &self.len())
             .finish_non_exhaustive()
     }
-}
-
-fn builder(clock: &ManualClock, tick: Duration, max_leases: usize) -> crate::builder::Builder {
-    LockManager::builder()
-        .clock(clock.clone())
-        .driver(false)
-        .tick(tick)
-        .max_keys(max_leases)
-}
-
-/// The last deadline.
-fn end(tick: Duration) -> Timestamp {
-    let tick = tick.min(MAX_TICK).as_nanos() as u64;
-    let most = u64::MAX - 4 * LONGEST.as_nanos() as u64;
-    let last = (LAST_TICK - SPARE_TICKS).saturating_mul(tick).min(most);
-    Timestamp::from_nanos(last - last % tick)
-}
-
-/// What the TTLs and terms are at most: no more than a manager of that tick takes.
-fn max_ttl(tick: Duration) -> Duration {
-    let tick = tick.min(MAX_TICK).as_nanos() as u64;
-    LONGEST.min(Duration::from_nanos(tick.saturating_mul((1 << 35) - 8)))
-}
-
-/// What holds of a replica's checkpoint besides what holds of all.
-fn check(checkpoint: &Checkpoint, log: Log) -> Result<(), RestoreError> {
-    let content = checkpoint.content();
-    let bad = |reason| Err(RestoreError::Replica { reason });
-    if !(1..=MOST_LEASES).contains(&(log.max_leases as usize)) {
-        return bad("its number of leases is out of range");
-    }
-    if log.last_applied > MAX_AT_LEAST {
-        return bad("its log index is no token");
-    }
-    let (end, most) = (
-        end(checkpoint.tick()).as_nanos(),
-        max_ttl(checkpoint.tick()).as_nanos() as u64,
-    );
-    if content.now > end {
-        return bad("its time is after the end");
-    }
-    let too_long = |lease: &Saved| {
-        let terms = lease.terms.unwrap_or(Terms::default());
-        lease.remaining > end - content.now || terms.lock_delay > most || terms.min_hold > 2 * most
-    };
-    if content.leases.iter().any(too_long) {
-        return bad("a lease lasts longer than any can");
-    }
-    if content.kept.iter().any(|kept| kept.remaining > 2 * most) {
-        return bad("a key is kept free for longer than any can be");
-    }
-    Ok(())
 }
