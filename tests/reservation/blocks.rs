@@ -67,7 +67,7 @@ fn the_next_block_is_asked_for_when_half_of_the_last_is_used_up() {
     let locks = ledger.manager(None, 100);
     let take = |count: u64| {
         for _ in 0..count {
-            locks.try_acquire("a", 1, TTL).unwrap();
+            drop(locks.try_acquire("a", 1, TTL).unwrap());
         }
         locks.tend_reservation(Duration::ZERO);
     };
@@ -89,7 +89,7 @@ fn a_block_that_is_used_up_while_the_backend_is_down_is_an_error_and_passes() {
     let locks = ledger.manager(None, 10);
     ledger.shard().fails = Some(unavailable());
     for _ in 0..9 {
-        locks.try_acquire("a", 1, TTL).unwrap();
+        drop(locks.try_acquire("a", 1, TTL).unwrap());
         locks.tend_reservation(Duration::ZERO);
     }
     for _ in 0..3 {
@@ -119,7 +119,7 @@ fn who_waits_for_a_key_is_granted_it_when_there_are_tokens_again() {
     let locks = ledger.manager(None, 4);
     ledger.shard().fails = Some(unavailable());
     for _ in 0..2 {
-        locks.try_acquire("a", 1, TTL).unwrap();
+        drop(locks.try_acquire("a", 1, TTL).unwrap());
     }
     let held = locks.try_acquire("a", 1, TTL).unwrap();
     let mut waiting = crate::common::Task::pending(locks.acquire("a", 2, TTL));

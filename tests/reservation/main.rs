@@ -2,6 +2,7 @@
 
 mod authority;
 mod blocks;
+#[allow(dead_code, reason = "other tests count wakes")]
 #[path = "../common/task.rs"]
 mod common;
 mod contest;
