@@ -33,7 +33,7 @@ impl Checkpoint {
     /// The checkpoint in a compact binary form with a checksum; needs the feature `serde`.
     ///
     /// Equal checkpoints are equal bytes, in every version that writes this format. A plain lease with
-    /// small numbers for key, owner and token takes some 12 bytes.
+    /// small numbers for key, owner and token takes some 14 bytes.
     ///
     /// ```
     /// use tenure::{Checkpoint, LockManager};

@@ -109,7 +109,7 @@ impl Checkpoint {
         })
     }
 
-    /// The keys that nobody holds and nobody is granted, and for how long; sorted.
+    /// The keys that nobody is granted, since they are kept free, and for how long; sorted.
     ///
     /// ```
     /// use std::time::Duration;
@@ -250,7 +250,8 @@ impl LockManager {
     /// names. A lease in a session is a lease of its own from then on, which lasts as long as the session
     /// would have without another keep-alive, since its handle is gone.
     ///
-    /// Takes time and memory in the number of leases and buckets: some 0.2 s for a million leases.
+    /// Takes time and memory in the number of leases and buckets: some 0.9 s for a million leases, and
+    /// 65 µs for none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -283,6 +284,8 @@ impl Builder {
     /// [`RestoreError::HashSeed`] if another one was given, [`RestoreError::MaxKeys`] if there are more
     /// leases than `max_keys`, [`RestoreError::TooLong`] if one ends after what the manager can count, and
     /// what [`build`](Self::build) says.
+    ///
+    /// Takes some 1.5 s for a million leases.
     ///
     /// ```
     /// use std::time::Duration;

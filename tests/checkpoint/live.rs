@@ -92,7 +92,7 @@ fn churn(locks: &LockManager, told: &Told, owner: u64) {
         };
         if let Some(lease) = lease {
             told.tell_grant(key, &lease);
-            if state >> 42 & 7 == 0 {
+            if (state >> 42) % 8 == 0 {
                 let _ = locks.revoke(key);
             }
         }

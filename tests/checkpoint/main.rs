@@ -347,7 +347,7 @@ fn another_tick_rounds_up_and_never_down() {
         .unwrap()
         .detach();
     clock.advance(Duration::from_nanos(300_001));
-    let left = ms(50) - Duration::from_nanos(300_001);
+    let left = Duration::from_nanos(50_000_000 - 300_001);
     for tick in [Duration::from_micros(100), ms(7), ms(1000)] {
         let (clock, builder) = (ManualClock::new(), LockManager::builder().tick(tick));
         clock.set(Timestamp::from_nanos(123_456_789));
