@@ -73,7 +73,7 @@ impl ReplicaOptions {
     }
 
     /// The length of a tick, from 100 microseconds to an hour: what deadlines are rounded up to. Default:
-    /// 1 ms. Time ends after some 2^42 ticks: see [`Replica::end`].
+    /// 1 ms. Time ends after some 2^42 ticks: see [`Replica::end`](super::Replica::end).
     ///
     /// ```
     /// let tick = std::time::Duration::from_millis(10);

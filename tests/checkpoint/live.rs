@@ -92,7 +92,7 @@ fn churn(locks: &LockManager, told: &Told, owner: u64) {
         };
         if let Some(lease) = lease {
             told.tell_grant(key, &lease);
-            if (state >> 42) % 8 == 0 {
+            if (state >> 42).is_multiple_of(8) {
                 let _ = locks.revoke(key);
             }
         }
