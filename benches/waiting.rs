@@ -1,4 +1,4 @@
-//! What waiting costs, and the leases that are more than plain ones.
+//! What waiting costs, and the leases that are more than plain ones; and that reservations cost nothing.
 //!
 //! ```text
 //! cargo bench --bench waiting                  everything
@@ -20,6 +20,7 @@
 mod contenders;
 #[allow(dead_code, reason = "the other benchmark reports more")]
 mod measure;
+mod reservations;
 mod turns;
 
 use std::env;
@@ -250,6 +251,7 @@ fn main() {
             Box::leak(Box::new(parking_lot::RwLock::new(0))),
         )
     });
+    plan.operations("reservations, pair", reservations::lanes);
     plan.operations("keeping leases", || {
         vec![
             keep_alive("keep_alive, 1 lease", 1),

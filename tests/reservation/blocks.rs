@@ -180,6 +180,46 @@ fn a_backend_that_skips_tokens_is_followed() {
 }
 
 #[test]
+fn a_restored_manager_grants_from_its_block_and_within_its_authority() {
+    for term in [None, Some(TERM)] {
+        let ledger = Ledger::new();
+        let first = ledger.manager(term, 100);
+        let lease = first.try_acquire("a", 1, TTL).unwrap();
+        let token = lease.detach();
+        let shared = first.acquire("b", 1, TTL).shared().try_now().unwrap();
+        let shared = shared.detach();
+        let checkpoint = first.checkpoint();
+        // A standby restores nothing: whoever has the shard grants its keys.
+        let refused = ledger.builder(term, 100).restore(&checkpoint);
+        if term.is_some() {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("client 1"), "{error}");
+        } else {
+            drop(refused.unwrap());
+        }
+        std::mem::forget(first);
+        ledger.clock.advance(TERM);
+        let second = ledger.builder(term, 100).restore(&checkpoint).unwrap();
+        let reserved = *ledger.shard().blocks.last().unwrap();
+        let held = second.holder("a").expect("restored");
+        assert_eq!(held.token, token);
+        assert_eq!(second.holder("b").map(|it| it.token), Some(shared));
+        if let Some((_, until)) = ledger.shard().holder.filter(|_| term.is_some()) {
+            assert!(held.deadline <= until);
+        }
+        second.release("a", token).unwrap();
+        let next = second.try_acquire("a", 2, TTL).unwrap().token();
+        assert!(
+            (reserved.first()..=reserved.last()).contains(&next),
+            "{next}"
+        );
+        second.release("b", shared).unwrap();
+        let next = second.acquire("b", 2, TTL).shared().try_now().unwrap();
+        assert!(next.token() > shared && next.token() <= reserved.last());
+    }
+}
+
+#[test]
 fn a_manager_whose_first_block_cannot_be_had_is_not_built() {
     let ledger = Ledger::new();
     let corrupt = ReservationError::Corrupt {
