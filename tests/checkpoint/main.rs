@@ -1,5 +1,7 @@
 //! Checkpoints: what a manager was, a later one is.
 
+#![cfg(feature = "serde")]
+
 mod bytes;
 mod live;
 mod property;

@@ -1,6 +1,8 @@
 //! Replicas: the same log gives the same answers, tokens and checkpoints, whatever a replica has been
 //! through.
 
+#![cfg(feature = "serde")]
+
 mod edges;
 mod oracle;
 
