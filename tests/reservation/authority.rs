@@ -8,22 +8,21 @@ use tenure::{AcquireError, BuildError, Clock, LockManager, RenewError, SessionEr
 use crate::common::Task;
 use crate::ledger::{Ledger, MARGIN, TERM, TTL};
 
-fn down() -> Option<ReservationError> {
-    Some(ReservationError::Unavailable {
-        reason: "it is down".to_owned(),
-    })
-}
+/// How long leases may last that are granted at the start of a term.
+const LIMIT: Duration = TERM.saturating_sub(MARGIN);
 
 /// From here on the backend fails, and the managers are told so before their term is over.
 fn stop(ledger: &Ledger) {
-    ledger.shard().fails = down();
+    ledger.shard().fails = Some(ReservationError::Unavailable {
+        reason: "it is down".to_owned(),
+    });
 }
 
 #[test]
 fn no_lease_lasts_longer_than_the_authority() {
     let ledger = Ledger::new();
     let locks = ledger.manager(Some(TERM), 1_000);
-    let limit = ledger.clock.now().saturating_add(TERM - MARGIN);
+    let limit = ledger.clock.now().saturating_add(LIMIT);
     let lease = locks.try_acquire("a", 1, TTL).unwrap();
     assert_eq!(lease.deadline(), limit);
     let short = locks.try_acquire("b", 1, Duration::from_secs(1)).unwrap();
@@ -70,9 +69,8 @@ fn grants_stop_a_margin_before_the_authority_could_have_lapsed() {
     let session = locks.session(3, TTL).unwrap();
     let other = locks.try_acquire("other", 1, TTL).unwrap();
     stop(&ledger);
-    let until = TERM - MARGIN;
     let tick = Duration::from_millis(1);
-    ledger.pass(until - tick, &[&locks]);
+    ledger.pass(LIMIT.saturating_sub(tick), &[&locks]);
     assert!(lease.is_live());
     drop(locks.try_acquire("b", 1, TTL).unwrap());
     assert_eq!(lease.renew(TTL), Ok(lease.deadline()), "to the same");
@@ -256,5 +254,5 @@ fn a_term_that_leaves_no_time_to_grant_is_refused() {
         "{refused}"
     );
     assert_eq!(ledger.shard().holder, None, "nobody waits for it");
-    assert!(build(TERM / 2 - Duration::from_millis(1)).is_ok());
+    assert!(build((TERM / 2).saturating_sub(Duration::from_millis(1))).is_ok());
 }
