@@ -29,6 +29,7 @@ fn pairs(name: &'static str, locks: &'static LockManager) -> Lane<'static> {
 pub(crate) fn lanes() -> Vec<Lane<'static>> {
     let path = env::temp_dir().join(format!("tenure-bench-{}", std::process::id()));
     let file = File::open(&path).expect("a place for the file");
+    #[allow(unused_mut, reason = "without the features there are no others")]
     let mut lanes = vec![
         pairs("none", Box::leak(Box::new(LockManager::new()))),
         pairs("Memory", manager(Memory::new())),

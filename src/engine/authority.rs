@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::Engine;
+use super::{Engine, Seen};
 use crate::reservation::{Block, Keeper, ReservationError, Standing};
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::table::Layout;
@@ -170,10 +170,11 @@ impl<L: Layout> Engine<L> {
 
     /// Grants tokens of that block, too.
     pub(crate) fn add_block(&self, block: Block) {
+        // First: whoever passes the new watermark wants another one.
+        self.authority.wants_block.store(false, Ordering::Release);
         let last = block.last().get();
         self.table.extend_allowance(last, watermark(block));
         self.authority.state.lock().add(block);
-        self.authority.wants_block.store(false, Ordering::Release);
     }
 
     /// Whether that block follows on what may be granted.
@@ -189,10 +190,19 @@ impl<L: Layout> Engine<L> {
         self.authority.wake();
     }
 
-    /// Whether no lease is out that anybody could believe in.
+    /// Whether no lease is out that anybody could believe in. The engine is closed, and stays so meanwhile.
     pub(crate) fn is_idle(&self) -> bool {
         self.advance();
-        self.totals().leases <= 0
+        if self.totals().leases > 0 {
+            return false;
+        }
+        // A thread may have been stopped between a grant and its count. From the table leases move into records,
+        // and never back.
+        let now = self.time.tick_of(self.time.now());
+        let over = |seen: Vec<Seen>| seen.iter().all(|seen| seen.contents.deadline <= now);
+        let bits = self.class_bits();
+        (0..1_usize << bits).all(|class| over(self.collect(class, bits)))
+            && self.recorded().all(over)
     }
 
     /// How things are, for people.

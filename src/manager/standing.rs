@@ -32,7 +32,7 @@ impl LockManager {
     }
 
     /// Grants and renews nothing from now on, and gives the authority up as soon as no lease is out, so that a
-    /// successor need not wait for its end.
+    /// successor need not wait for its end. (Without a driver, [`tend_reservation`](Self::tend_reservation) does.)
     ///
     /// Leases that are out last to their deadlines, and can be released.
     /// [`Authority::Resigned`](crate::reservation::Authority::Resigned) is what

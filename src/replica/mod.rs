@@ -6,7 +6,7 @@
 //! start, one that was restored from a checkpoint on the way, one whose tables have grown and shrunk; on
 //! whatever threads, and whatever memory it has had before.
 //!
-//! It has no consensus of its own, no clock and no thread. What it takes from its surroundings:
+//! It has no consensus of its own, no clock and no thread.
 //!
 //! # With Raft, or another replicated log
 //!

@@ -130,9 +130,10 @@ impl Keeper {
         let Some(length) = self.backend.keep_alive()? else {
             return Ok(None);
         };
-        let margin = self.margin.unwrap_or(length / 10) + engine.time.resolution();
+        let margin = self.margin.unwrap_or(length / 10);
+        let margin = margin.saturating_add(engine.time.resolution());
         // A third of the term may pass before it is renewed.
-        if margin * 2 >= length {
+        if margin.saturating_mul(2) >= length {
             let term = length;
             return Err(ReservationError::TermTooShort { term, margin });
         }
@@ -168,11 +169,17 @@ impl Keeper {
                             engine.extend_limit(renewed.limit);
                         }
                     }
-                    Ok(None) => term = None,
+                    Ok(None) => {
+                        term = None;
+                        if open {
+                            self.limit = u64::MAX;
+                            engine.extend_limit(u64::MAX);
+                        }
+                    }
                     Err(ReservationError::Lost) => return Err(ReservationError::Lost),
                     Err(error) => {
                         // It lasts as it did, and there is time for more than one other try.
-                        known.renew = now + known.length / 20;
+                        known.renew = now.saturating_add(known.length / 20);
                         engine.authority.note(Some(error));
                     }
                 }
@@ -180,7 +187,7 @@ impl Keeper {
         }
         self.state = State::With { term, open };
         if open {
-            self.keep_supplied(engine, now)?;
+            self.keep_supplied(engine, term, now)?;
         } else if now >= self.limit || engine.is_idle() {
             self.open(engine, term)?;
         }
@@ -188,7 +195,7 @@ impl Keeper {
         let waits = [
             renew,
             // Leases of an earlier term are out still.
-            (!self.is_open()).then_some(now + RESIGNING.as_nanos() as u64),
+            (!self.is_open()).then_some(now.saturating_add(RESIGNING.as_nanos() as u64)),
             engine.authority.wants_block().then_some(self.next_block),
         ];
         let next = waits.into_iter().flatten().min();
@@ -197,7 +204,12 @@ impl Keeper {
     }
 
     /// Reserves another block, if one is wanted.
-    fn keep_supplied(&mut self, engine: &Engine, now: u64) -> Result<(), ReservationError> {
+    fn keep_supplied(
+        &mut self,
+        engine: &Engine,
+        term: Option<Term>,
+        now: u64,
+    ) -> Result<(), ReservationError> {
         if !engine.authority.wants_block() || now < self.next_block {
             return Ok(());
         }
@@ -209,11 +221,11 @@ impl Keeper {
             Ok(block) => {
                 // Somebody has been handed tokens in between, without authority: their business.
                 engine.authority.note(None);
-                self.enter(engine, block, self.limit)?;
+                self.enter(engine, block, term)?;
             }
             Err(ReservationError::Lost) => return Err(ReservationError::Lost),
             Err(error) => {
-                self.next_block = now + RETRY.as_nanos() as u64;
+                self.next_block = now.saturating_add(RETRY.as_nanos() as u64);
                 engine.authority.note(Some(error));
             }
         }
@@ -223,17 +235,23 @@ impl Keeper {
     /// Begins to grant. No lease of an earlier term is live.
     fn open(&mut self, engine: &Engine, term: Option<Term>) -> Result<(), ReservationError> {
         let block = self.backend.reserve(self.tokens)?;
-        self.enter(engine, block, term.map_or(u64::MAX, |term| term.limit))?;
-        self.state = State::With { term, open: true };
-        Ok(())
+        self.enter(engine, block, term)
     }
 
-    fn enter(&mut self, engine: &Engine, block: Block, limit: u64) -> Result<(), ReservationError> {
+    fn enter(
+        &mut self,
+        engine: &Engine,
+        block: Block,
+        term: Option<Term>,
+    ) -> Result<(), ReservationError> {
+        self.state = State::With { term, open: false };
+        let limit = term.map_or(u64::MAX, |term| term.limit);
         if !engine.close_to_grants() || !engine.open_to_grants(block, limit) {
             let reason = "no memory for another table, or no tokens left for one".to_owned();
             return Err(ReservationError::Unavailable { reason });
         }
         self.limit = limit;
+        self.state = State::With { term, open: true };
         Ok(())
     }
 
@@ -250,14 +268,13 @@ impl Keeper {
 
     /// The authority is given up as soon as no lease is out, and not before.
     fn resign(&mut self, engine: &Engine) -> Option<Duration> {
-        let State::With { term, open } = self.state else {
+        let State::With { term, .. } = self.state else {
             self.state = State::Resigned;
             return None;
         };
-        if open {
-            engine.close_to_grants();
-            self.state = State::With { term, open: false };
-        }
+        // Again: it may have been about to open when it was closed.
+        engine.close_to_grants();
+        self.state = State::With { term, open: false };
         let over = term.is_some_and(|term| engine.time.precise_now() >= term.ends);
         if over || engine.is_idle() {
             if !over {
