@@ -189,8 +189,8 @@ impl<'m> Lease<'m> {
     /// # Errors
     ///
     /// [`RenewError::Expired`] if the lease is over, [`RenewError::TtlTooShort`] and
-    /// [`RenewError::TtlTooLong`] with the lease as it was, [`RenewError::Closed`] if every handle
-    /// of the manager is gone.
+    /// [`RenewError::TtlTooLong`] with the lease as it was, [`RenewError::AuthorityLost`] if the manager may
+    /// renew nothing for now, [`RenewError::Closed`] if every handle of the manager is gone.
     #[inline]
     pub fn renew(&self, ttl: Duration) -> Result<Timestamp, RenewError> {
         let engine = self.hold.engine();

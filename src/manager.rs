@@ -176,7 +176,11 @@ impl LockManager {
     ///
     /// [`AcquireError::Held`] says who holds the key, with which token, and for how long: a caller
     /// whose own request was answered into the void recognises itself. The others are about the TTL,
-    /// the capacity and the range of tokens. Nothing changes in any of these cases.
+    /// the capacity, and the range and [reservation](crate::reservation) of tokens. Nothing changes in any of
+    /// these cases.
+    ///
+    /// Under an authority with a term the lease is no longer than that, whatever the TTL:
+    /// [`Lease::deadline`] tells. [`AcquireError::AuthorityLost`] says that there is none for now.
     ///
     /// # Examples
     ///
@@ -275,7 +279,8 @@ impl LockManager {
     /// # Errors
     ///
     /// [`RenewError::Expired`] if that grant is over, [`RenewError::NeverGranted`] if there was none
-    /// such, and those about the TTL. No other lease is touched (I6).
+    /// such, [`RenewError::AuthorityLost`] if the manager may renew nothing for now, and those about the TTL.
+    /// No other lease is touched (I6).
     pub fn renew(
         &self,
         key: impl ToKey,
