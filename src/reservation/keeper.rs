@@ -37,7 +37,7 @@ pub(crate) struct Keeper {
     tokens: NonZeroU64,
     margin: Option<Duration>,
     state: State,
-    /// The last limit that leases were granted under.
+    /// The latest limit that leases were granted under.
     limit: u64,
     /// The block can be asked for again at this reading.
     next_block: u64,
@@ -165,7 +165,7 @@ impl Keeper {
                         engine.authority.note(None);
                         *known = renewed;
                         if open {
-                            self.limit = renewed.limit;
+                            self.limit = self.limit.max(renewed.limit);
                             engine.extend_limit(renewed.limit);
                         }
                     }
@@ -196,7 +196,7 @@ impl Keeper {
             renew,
             // Leases of an earlier term are out still.
             (!self.is_open()).then_some(now.saturating_add(RESIGNING.as_nanos() as u64)),
-            engine.authority.wants_block().then_some(self.next_block),
+            (self.is_open() && engine.authority.wants_block()).then_some(self.next_block),
         ];
         let next = waits.into_iter().flatten().min();
         let now = engine.time.precise_now();
@@ -250,7 +250,7 @@ impl Keeper {
             let reason = "no memory for another table, or no tokens left for one".to_owned();
             return Err(ReservationError::Unavailable { reason });
         }
-        self.limit = limit;
+        self.limit = self.limit.max(limit);
         self.state = State::With { term, open: true };
         Ok(())
     }
