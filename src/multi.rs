@@ -155,20 +155,21 @@ impl<'m> AcquireAll<'m> {
             epoch,
             ..
         } = underway;
-        // Or granted under an authority that was lost: others may have been granted them since.
-        if session.len() < held.len() || epoch != engine.authority.epoch() {
-            return Ok(None);
-        }
         let now = engine.time.now();
         let deadline = engine
             .time
             .deadline(now, self.ttl)
             .map_err(|bad| self.request(Key::from_raw(0)).refused(Some(bad)))?;
+        // Or granted under an authority that was lost: others may have been granted them since. After the
+        // limit was read: one of a later epoch is set after that has begun.
+        if session.len() < held.len() || epoch != engine.authority.epoch() {
+            return Ok(None);
+        }
         if !session
             .core()
             .set_deadline(engine.time.tick_of(now), deadline)
         {
-            return Err(AcquireError::SessionOver);
+            return Ok(None);
         }
         // The timer is set to the end of the manager's time, or nearly so.
         engine.set_session_timer(session.core());
@@ -188,7 +189,7 @@ impl<'m> Future for AcquireAll<'m> {
     type Output = Result<MultiLease<'m>, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        loop {
+        'anew: loop {
             let mut underway = match std::mem::replace(&mut self.state, State::Done) {
                 State::Done => return Poll::Pending,
                 State::Under(underway) => underway,
@@ -202,6 +203,11 @@ impl<'m> Future for AcquireAll<'m> {
                     Poll::Pending => {
                         self.state = State::Under(underway);
                         return Poll::Pending;
+                    }
+                    // Nobody else ends its session: the authority was lost, and what it had with it.
+                    Poll::Ready(Err(AcquireError::SessionOver)) => {
+                        self.state = State::New;
+                        continue 'anew;
                     }
                     Poll::Ready(Err(error)) => return self.finish(Err(error)),
                     Poll::Ready(Ok(lease)) => {

@@ -263,15 +263,16 @@ impl Timeline {
     /// What is left of a length of time that ends after the limit.
     #[cold]
     fn limited(&self, now: u64, end: Option<u64>) -> Result<u64, BadTtl> {
-        if end.is_none_or(|end| end > self.last_end) {
+        let Some(end) = end.filter(|&end| end <= self.last_end) else {
             return Err(self.out_of_time(now));
-        }
+        };
         let limit = self.limit.load(Ordering::Acquire);
         // A lease that would be over as soon as it is granted is none.
         if self.tick_of(limit) <= self.tick_of(now) {
             return Err(BadTtl::NoAuthority);
         }
-        Ok(limit)
+        // It may have been raised since the caller has looked.
+        Ok(limit.min(end))
     }
 
     #[cold]

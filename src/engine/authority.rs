@@ -15,14 +15,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Engine, Seen};
+use super::Engine;
 use crate::reservation::{Block, Keeper, ReservationError, Standing};
-use crate::sync::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 use crate::table::Layout;
 
 /// The reservation of an engine, if it has one.
 #[derive(Debug, Default)]
 pub(crate) struct Authority {
+    /// There is a reservation: never taken back, so that who only asks needs no lock.
+    pub(crate) exists: AtomicBool,
     /// Calls the backend; whoever tends to it holds the lock.
     pub(crate) keeper: Mutex<Option<Keeper>>,
     /// The thread that does, if it is the manager's.
@@ -106,7 +108,20 @@ impl<L: Layout> Engine<L> {
             state.is_open = false;
             self.time.set_limit(0);
         }
-        self.with(self.time.now(), |local| self.table.shut(local))
+        let shut = self.with(self.time.now(), |local| self.table.shut(local));
+        // Acquisitions of many keys that wait for the rest of them begin anew: what they have is of before.
+        let sessions: Vec<_> = self.sessions.lock().values().map(Arc::clone).collect();
+        for session in sessions {
+            if session.until() >= self.time.last_tick() {
+                self.close_session(&session);
+            }
+        }
+        shut
+    }
+
+    /// No token that the table counts is below this one.
+    pub(crate) fn floor(&self) -> u64 {
+        self.table.base()
     }
 
     /// Grants tokens of that block from now on, and leases that last until `limit` at the latest, on the
@@ -123,7 +138,11 @@ impl<L: Layout> Engine<L> {
             state.terms += 1;
             state.add(block);
             drop(state);
-            return self.extend_limit(limit);
+            if self.extend_limit(limit) {
+                return true;
+            }
+            // It resigns, and may have shut the table before it was opened.
+            self.close_to_grants();
         }
         false
     }
@@ -193,27 +212,16 @@ impl<L: Layout> Engine<L> {
     /// Whether no lease is out that anybody could believe in. The engine is closed, and stays so meanwhile.
     pub(crate) fn is_idle(&self) -> bool {
         self.advance();
-        if self.totals().leases > 0 {
-            return false;
-        }
-        // A thread may have been stopped between a grant and its count. From the table leases move into records,
-        // and never back.
-        let now = self.time.tick_of(self.time.now());
-        let over = |seen: Vec<Seen>| seen.iter().all(|seen| seen.contents.deadline <= now);
-        let bits = self.class_bits();
-        (0..1_usize << bits).all(|class| over(self.collect(class, bits)))
-            && self.recorded().all(over)
+        // The counts may lag behind: a grant is counted after it is published, and a lease that moves to its
+        // record has ended for a moment. So when they say that there is none, each place is looked at: the
+        // table is shut, so no lease appears there, and what is under way in a record holds its lock.
+        self.totals().leases <= 0 && self.save().leases.is_empty()
     }
 
     /// How things are, for people.
     pub(crate) fn standing(&self) -> Option<Standing> {
-        let has_one = self
-            .authority
-            .keeper
-            .try_lock()
-            .is_none_or(|it| it.is_some());
-        let state = self.authority.state.lock();
-        (has_one || state.blocks > 0).then(|| {
+        self.authority.exists.load(Ordering::Acquire).then(|| {
+            let state = self.authority.state.lock();
             let remaining = self.time.authority(self.time.now());
             state.standing(remaining)
         })

@@ -112,7 +112,10 @@ impl<L: Layout> Engine<L> {
     /// `None` if its session has been closed meanwhile.
     fn save_holder(&self, key: Key, holder: &Holder, tick: u64, now: u64) -> Option<Saved> {
         let until = holder.until();
-        if until <= tick {
+        let ends = holder.session.as_ref().map(|session| session.until());
+        // Of an acquisition of many keys that waits for the others: nobody knows of it, and who waits goes
+        // with the process.
+        if until <= tick || ends.is_some_and(|ends| ends >= self.time.last_tick()) {
             return None;
         }
         let left = |tick| self.time.nanos_until(tick, now);
@@ -182,11 +185,22 @@ impl<L: Layout> Engine<L> {
 
     /// The tick at which a lease is over that had so much left.
     fn resumed(&self, key: Key, now: u64, left: u64, grace: Duration) -> Result<u64, RestoreError> {
-        let left = left.saturating_add(nanos(grace));
-        let resumed = self.time.resumed(now, left);
-        let resumed = resumed.ok_or(RestoreError::TooLong { key, grace })?;
+        let resumed = self.uncapped(key, now, left, grace)?;
         // No lease outlives the authority, if there is one.
         Ok(resumed.min(self.time.limit_tick()))
+    }
+
+    /// The same of what is no deadline: the authority may be prolonged.
+    fn uncapped(
+        &self,
+        key: Key,
+        now: u64,
+        left: u64,
+        grace: Duration,
+    ) -> Result<u64, RestoreError> {
+        let left = left.saturating_add(nanos(grace));
+        let resumed = self.time.resumed(now, left);
+        resumed.ok_or(RestoreError::TooLong { key, grace })
     }
 
     fn put_back(&self, lease: &Saved, now: u64, grace: Duration) -> Result<(), RestoreError> {
@@ -271,20 +285,25 @@ impl<L: Layout> Engine<L> {
             ..wish::Terms::default()
         };
         if terms.min_hold > 0 {
-            holder.min_until = resumed(terms.min_hold, Duration::ZERO)?;
+            holder.min_until = self.uncapped(lease.key, now, terms.min_hold, Duration::ZERO)?;
         }
         if let Some(left) = terms.max_hold {
             // Not before the deadline: what is left of it is no less.
-            holder.cap = resumed(left, grace)?;
+            holder.cap = self.uncapped(lease.key, now, left, grace)?;
         }
-        holder.keeper = terms.renewal.map(|renewal| Keeper {
-            ttl: Duration::from_nanos(renewal.ttl),
-            // Rounded as the deadline is, and so before it.
-            next: self
-                .time
-                .resumed(now, renewal.due)
-                .map_or(deadline, |next| next.max(self.time.tick_of(now) + 1)),
-        });
+        if let Some(renewal) = terms.renewal {
+            let tick = self.time.tick_of(now);
+            let due = self.time.resumed(now, renewal.due);
+            let next = due.map_or(deadline, |next| next.max(tick + 1));
+            holder.keeper = Some(Keeper {
+                ttl: Duration::from_nanos(renewal.ttl),
+                next,
+            });
+            if deadline < self.uncapped(lease.key, now, lease.remaining, grace)? {
+                // Rounded as the deadline is, the renewal is before it, but for what the authority takes off.
+                holder.keep_next(tick, next);
+            }
+        }
         Ok(holder)
     }
 }

@@ -66,6 +66,8 @@ impl LockManager {
             return Err(BuildError::OutOfMemory);
         }
         *self.engine.authority.keeper.lock() = Some(keeper);
+        let exists = &self.engine.authority.exists;
+        exists.store(true, crate::sync::Ordering::Release);
         self.tend_reservation(Duration::ZERO);
         match self.engine.authority.error() {
             None | Some(ReservationError::Held { .. }) => Ok(()),

@@ -130,6 +130,8 @@ impl Keeper {
         let Some(length) = self.backend.keep_alive()? else {
             return Ok(None);
         };
+        // More than the clock can count is no longer than that.
+        let length = length.min(Duration::from_nanos(u64::MAX));
         let margin = self.margin.unwrap_or(length / 10);
         let margin = margin.saturating_add(engine.time.resolution());
         // A third of the term may pass before it is renewed.
@@ -170,6 +172,7 @@ impl Keeper {
                         }
                     }
                     Ok(None) => {
+                        engine.authority.note(None);
                         term = None;
                         if open {
                             self.limit = u64::MAX;
@@ -188,7 +191,7 @@ impl Keeper {
         self.state = State::With { term, open };
         if open {
             self.keep_supplied(engine, term, now)?;
-        } else if now >= self.limit || engine.is_idle() {
+        } else if engine.is_idle() || now >= self.limit {
             self.open(engine, term)?;
         }
         let renew = term.map(|term| term.renew);
@@ -234,7 +237,11 @@ impl Keeper {
 
     /// Begins to grant. No lease of an earlier term is live.
     fn open(&mut self, engine: &Engine, term: Option<Term>) -> Result<(), ReservationError> {
-        let block = self.backend.reserve(self.tokens)?;
+        let mut block = self.backend.reserve(self.tokens)?;
+        // What the manager was restored from may have granted tokens of another source.
+        if let Some(short) = engine.floor().checked_sub(block.last().get()) {
+            block = self.backend.reserve(self.tokens.saturating_add(short))?;
+        }
         self.enter(engine, block, term)
     }
 
@@ -288,10 +295,12 @@ impl Keeper {
 
     /// The manager is gone: nobody is granted anything any more. Its holders may not know.
     pub(crate) fn finish(mut self, engine: &Engine) {
-        if let State::With { .. } = self.state
-            && engine.is_idle()
-        {
-            self.backend.resign();
+        if let State::With { .. } = self.state {
+            // Of what is under way nothing is granted either.
+            engine.close_to_grants();
+            if engine.is_idle() {
+                self.backend.resign();
+            }
         }
     }
 }

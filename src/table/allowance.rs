@@ -76,11 +76,16 @@ impl<L: Layout> Table<L> {
             return false;
         }
         let far = local.array.base + local.array.version_limit < wanted;
-        if far && !self.raise_base(local, wanted) {
+        if far && (!self.raise_base(local, wanted) || local.array.is_shut()) {
             return false;
         }
         local.array.allow(self.allowance.unwatched());
         true
+    }
+
+    /// All tokens that are granted from now on are above this one.
+    pub(crate) fn base(&self) -> u64 {
+        self.newest().base
     }
 
     /// The greatest token that may be granted.

@@ -166,8 +166,10 @@ impl World {
         };
         let engine = Engine::new(options).expect("memory");
         let driver = drives.then(|| Driver::spawn(&engine, "driver".to_owned()).expect("a thread"));
+        let locks = LockManager::assemble(Arc::clone(&engine));
+        locks.driven_by(driver, None);
         Arc::new(Self {
-            locks: LockManager::assemble(Arc::clone(&engine), driver),
+            locks,
             engine,
             clock,
             visits: Arc::default(),
