@@ -6,6 +6,7 @@ mod blocks;
 #[path = "../common/task.rs"]
 mod common;
 mod contest;
+mod edges;
 mod ledger;
 mod resigning;
 mod threads;
