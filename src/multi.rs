@@ -53,8 +53,6 @@ struct Underway<'m> {
     next: Acquire<'m>,
     held: Vec<(Key, FencingToken)>,
     session: Session<'m>,
-    /// The engine's when it was begun.
-    epoch: u64,
 }
 
 impl<'m> AcquireAll<'m> {
@@ -118,7 +116,6 @@ impl<'m> AcquireAll<'m> {
         let core = engine.open_session(self.owner, self.ttl, true)?;
         let session = Session::new(self.hold.clone(), core);
         Ok(Underway {
-            epoch: engine.authority.epoch(),
             next: self.ask(&session, 0),
             held: Vec::with_capacity(self.keys.len()),
             session,
@@ -149,22 +146,16 @@ impl<'m> AcquireAll<'m> {
     /// All are held: their time starts. `None` if one has been revoked meanwhile.
     fn complete(&self, underway: Underway<'m>) -> Result<Option<MultiLease<'m>>, AcquireError> {
         let engine = self.hold.engine();
-        let Underway {
-            session,
-            held,
-            epoch,
-            ..
-        } = underway;
+        let Underway { session, held, .. } = underway;
         let now = engine.time.now();
         let deadline = engine
             .time
             .deadline(now, self.ttl)
             .map_err(|bad| self.request(Key::from_raw(0)).refused(Some(bad)))?;
-        // Or granted under an authority that was lost: others may have been granted them since. After the
-        // limit was read: one of a later epoch is set after that has begun.
-        if session.len() < held.len() || epoch != engine.authority.epoch() {
+        if session.len() < held.len() {
             return Ok(None);
         }
+        // After the limit was read: if the authority is lost in between, the session is over.
         if !session
             .core()
             .set_deadline(engine.time.tick_of(now), deadline)

@@ -6,6 +6,7 @@ mod authority;
 #[path = "common/servers.rs"]
 mod servers;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
@@ -13,25 +14,26 @@ use tenure::reservation::conformance::{self, Failure, Options};
 use tenure::reservation::{ConnectError, Etcd, EtcdOptions, Reservation, ReservationError};
 use tokio::runtime::{Builder, Runtime};
 
-use self::authority::{Backend, SLACK, tokens, winner};
+use self::authority::{Backend, SLACK, of_the_backend, tokens, winner};
+use self::servers::Control;
 
 const TERM: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_millis(1200);
 
 /// One shard on a server.
-struct Shard<S> {
-    server: S,
+struct Shard {
+    server: Arc<servers::Etcd>,
     name: String,
 }
 
-impl<S: AsRef<servers::Etcd>> Shard<S> {
-    fn of(server: S) -> Self {
+impl Shard {
+    fn of(server: Arc<servers::Etcd>) -> Self {
         let name = servers::unique("shard");
         Self { server, name }
     }
 
     fn options(&self) -> EtcdOptions {
-        Etcd::options([self.server.as_ref().endpoint()], &self.name)
+        Etcd::options([self.server.endpoint()], &self.name)
             .term(TERM)
             .timeout(TIMEOUT)
     }
@@ -42,43 +44,25 @@ impl<S: AsRef<servers::Etcd>> Shard<S> {
     }
 
     fn port(&self) -> u16 {
-        let endpoint = self.server.as_ref().endpoint();
+        let endpoint = self.server.endpoint();
         endpoint.rsplit(':').next().unwrap().parse().unwrap()
     }
 }
 
 /// One that no test harms.
-fn shared() -> Shard<std::sync::Arc<servers::Etcd>> {
+fn shared() -> Shard {
     Shard::of(servers::Etcd::shared())
 }
 
-struct Own(servers::Etcd);
-
-impl AsRef<servers::Etcd> for Own {
-    fn as_ref(&self) -> &servers::Etcd {
-        &self.0
-    }
+fn own() -> Shard {
+    Shard::of(Arc::new(servers::Etcd::start()))
 }
 
-fn own() -> Shard<Own> {
-    Shard::of(Own(servers::Etcd::start()))
-}
-
-fn reservation_error(error: ConnectError) -> ReservationError {
-    match error {
-        ConnectError::Reservation(error) => error,
-        other => panic!("{other}"),
-    }
-}
-
-impl<S: AsRef<servers::Etcd> + Sync> Backend for Shard<S> {
+impl Backend for Shard {
     type Client = Etcd;
 
     fn open(&self, name: &str) -> Result<Etcd, ReservationError> {
-        self.options()
-            .name(name)
-            .connect()
-            .map_err(reservation_error)
+        self.options().name(name).connect().map_err(of_the_backend)
     }
 
     fn term(&self) -> Duration {
@@ -89,20 +73,8 @@ impl<S: AsRef<servers::Etcd> + Sync> Backend for Shard<S> {
         TIMEOUT
     }
 
-    fn kill(&self) {
-        self.server.as_ref().kill();
-    }
-
-    fn restart(&self) {
-        self.server.as_ref().restart();
-    }
-
-    fn pause(&self) {
-        self.server.as_ref().pause();
-    }
-
-    fn resume(&self) {
-        self.server.as_ref().resume();
+    fn server(&self) -> &dyn Control {
+        &*self.server
     }
 }
 
@@ -151,8 +123,8 @@ impl Intruder {
     }
 }
 
-fn intruder<S: AsRef<servers::Etcd>>(shard: &Shard<S>) -> Intruder {
-    Intruder::at(shard.server.as_ref().endpoint())
+fn intruder(shard: &Shard) -> Intruder {
+    Intruder::at(shard.server.endpoint())
 }
 
 #[test]
@@ -160,7 +132,7 @@ fn all_that_every_reservation_promises_is_kept() -> Result<(), Failure> {
     let shard = shared();
     // etcd looks for leases that are over twice a second.
     conformance::run(&Options::elected(TERM).slack(SLACK).rounds(8), || {
-        shard.options().connect().map_err(reservation_error)
+        shard.options().connect().map_err(of_the_backend)
     })
 }
 
@@ -266,7 +238,7 @@ fn a_mark_that_makes_no_sense_is_corrupt_and_left_as_it_is() {
         let answer = holder.reserve(tokens(1));
         assert!(is_corrupt(&answer), "{foreign:?}: {answer:?}");
         // Nobody begins anew on it.
-        let opened = shard.options().connect().map_err(reservation_error);
+        let opened = shard.options().connect().map_err(of_the_backend);
         assert!(is_corrupt(&opened), "{foreign:?}: {opened:?}");
         assert_eq!(intruder.get(&mark).as_deref(), Some(foreign));
     }
@@ -375,7 +347,7 @@ fn options_that_cannot_work_are_refused_before_anything_is_asked() {
         );
     }
     let nobody = options().timeout(Duration::from_millis(200)).connect();
-    let nobody = nobody.map_err(reservation_error);
+    let nobody = nobody.map_err(of_the_backend);
     assert!(matches!(nobody, Err(ReservationError::Unavailable { .. })));
 }
 

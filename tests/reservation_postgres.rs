@@ -14,25 +14,26 @@ use tenure::reservation::{ConnectError, Postgres, PostgresOptions, Reservation, 
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, NoTls};
 
-use self::authority::{Backend, SLACK, tokens, winner};
+use self::authority::{Backend, SLACK, of_the_backend, tokens, winner};
+use self::servers::Control;
 
 const TERM: Duration = Duration::from_secs(2);
 const TIMEOUT: Duration = Duration::from_millis(1200);
 
 /// One shard, in a table of its own.
-struct Shard<S> {
-    server: S,
+struct Shard {
+    server: Arc<servers::Postgres>,
     table: String,
 }
 
-impl<S: AsRef<servers::Postgres>> Shard<S> {
-    fn of(server: S) -> Self {
+impl Shard {
+    fn of(server: Arc<servers::Postgres>) -> Self {
         let table = servers::unique("Tokens");
         Self { server, table }
     }
 
     fn config(&self) -> Config {
-        self.server.as_ref().config().parse().unwrap()
+        self.server.config().parse().unwrap()
     }
 
     fn options(&self) -> PostgresOptions {
@@ -65,37 +66,19 @@ impl<S: AsRef<servers::Postgres>> Shard<S> {
 }
 
 /// One that no test harms.
-fn shared() -> Shard<Arc<servers::Postgres>> {
+fn shared() -> Shard {
     Shard::of(servers::Postgres::shared())
 }
 
-struct Own(servers::Postgres);
-
-impl AsRef<servers::Postgres> for Own {
-    fn as_ref(&self) -> &servers::Postgres {
-        &self.0
-    }
+fn own() -> Shard {
+    Shard::of(Arc::new(servers::Postgres::start()))
 }
 
-fn own() -> Shard<Own> {
-    Shard::of(Own(servers::Postgres::start()))
-}
-
-fn reservation_error(error: ConnectError) -> ReservationError {
-    match error {
-        ConnectError::Reservation(error) => error,
-        other => panic!("{other}"),
-    }
-}
-
-impl<S: AsRef<servers::Postgres> + Sync> Backend for Shard<S> {
+impl Backend for Shard {
     type Client = Postgres;
 
     fn open(&self, name: &str) -> Result<Postgres, ReservationError> {
-        self.options()
-            .name(name)
-            .connect()
-            .map_err(reservation_error)
+        self.options().name(name).connect().map_err(of_the_backend)
     }
 
     fn term(&self) -> Duration {
@@ -106,20 +89,8 @@ impl<S: AsRef<servers::Postgres> + Sync> Backend for Shard<S> {
         TIMEOUT
     }
 
-    fn kill(&self) {
-        self.server.as_ref().kill();
-    }
-
-    fn restart(&self) {
-        self.server.as_ref().restart();
-    }
-
-    fn pause(&self) {
-        self.server.as_ref().pause();
-    }
-
-    fn resume(&self) {
-        self.server.as_ref().resume();
+    fn server(&self) -> &dyn Control {
+        &*self.server
     }
 }
 
@@ -157,7 +128,7 @@ fn all_that_every_reservation_promises_is_kept() -> Result<(), Failure> {
     let term = Duration::from_millis(1500);
     conformance::run(&Options::elected(term).slack(SLACK).rounds(8), || {
         let options = shard.options().term(term);
-        options.connect().map_err(reservation_error)
+        options.connect().map_err(of_the_backend)
     })
 }
 
@@ -430,7 +401,7 @@ fn options_that_cannot_work_are_refused_before_anything_is_asked() {
         );
     }
     let nobody = options().timeout(Duration::from_millis(200)).connect();
-    let nobody = nobody.map_err(reservation_error);
+    let nobody = nobody.map_err(of_the_backend);
     assert!(matches!(nobody, Err(ReservationError::Unavailable { .. })));
 }
 

@@ -31,7 +31,7 @@ mod redis {
     use std::time::Duration;
 
     use super::ask;
-    use super::servers::Redis;
+    use super::servers::{Control as _, Redis};
 
     const LONG: Duration = Duration::from_secs(10);
     const SHORT: Duration = Duration::from_millis(200);
@@ -90,7 +90,7 @@ mod redis {
 mod postgres {
     use std::time::Duration;
 
-    use super::servers::Postgres;
+    use super::servers::{Control as _, Postgres};
 
     fn run<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread()
@@ -148,7 +148,7 @@ mod etcd {
     use std::time::Duration;
 
     use super::ask;
-    use super::servers::Etcd;
+    use super::servers::{Control as _, Etcd};
 
     #[test]
     fn a_killed_node_answers_again_at_the_same_place() {

@@ -279,6 +279,9 @@ impl Builder {
     /// The manager has the hash seed of the checkpoint, and all else from this builder: the tick and the
     /// clock may be others. Its limits on TTLs are for what is asked from now on.
     ///
+    /// With a [reservation](Self::reservation), new tokens are of its blocks as well, and no lease lasts longer than
+    /// the authority. If somebody else has that, nothing is restored: they grant its keys.
+    ///
     /// # Errors
     ///
     /// [`RestoreError::HashSeed`] if another one was given, [`RestoreError::MaxKeys`] if there are more

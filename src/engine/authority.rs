@@ -17,7 +17,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Engine;
 use crate::reservation::{Block, Keeper, ReservationError, Standing};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::table::Layout;
 
 /// The reservation of an engine, if it has one.
@@ -31,8 +31,6 @@ pub(crate) struct Authority {
     thread: OnceLock<Thread>,
     /// The block runs out.
     wants_block: AtomicBool,
-    /// Raised each time that the engine opens: what was begun before is not to go on.
-    epoch: AtomicU64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -71,10 +69,6 @@ impl Authority {
         self.wants_block.load(Ordering::Acquire)
     }
 
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
-    }
-
     pub(crate) fn is_resigning(&self) -> bool {
         self.state.lock().resigns
     }
@@ -109,7 +103,8 @@ impl<L: Layout> Engine<L> {
             self.time.set_limit(0);
         }
         let shut = self.with(self.time.now(), |local| self.table.shut(local));
-        // Acquisitions of many keys that wait for the rest of them begin anew: what they have is of before.
+        // Acquisitions of many keys that wait for the rest of them begin anew: what they have is of before. (One
+        // whose session is made after this is granted its first key after the next opening.)
         let sessions: Vec<_> = self.sessions.lock().values().map(Arc::clone).collect();
         for session in sessions {
             if session.until() >= self.time.last_tick() {
@@ -119,7 +114,7 @@ impl<L: Layout> Engine<L> {
         shut
     }
 
-    /// No token that the table counts is below this one.
+    /// All tokens that are granted from now on are above this one.
     pub(crate) fn floor(&self) -> u64 {
         self.table.base()
     }
@@ -133,7 +128,6 @@ impl<L: Layout> Engine<L> {
             self.table.open(local, bounds, watermark(block))
         });
         if opened {
-            self.authority.epoch.fetch_add(1, Ordering::AcqRel);
             let mut state = self.authority.state.lock();
             state.terms += 1;
             state.add(block);
@@ -209,8 +203,11 @@ impl<L: Layout> Engine<L> {
         self.authority.wake();
     }
 
-    /// Whether no lease is out that anybody could believe in. The engine is closed, and stays so meanwhile.
+    /// Whether no lease is out that anybody could believe in, and none will be until the engine opens.
     pub(crate) fn is_idle(&self) -> bool {
+        if !self.table.is_shut() {
+            return false;
+        }
         self.advance();
         // The counts may lag behind: a grant is counted after it is published, and a lease that moves to its
         // record has ended for a moment. So when they say that there is none, each place is looked at: the
@@ -223,7 +220,7 @@ impl<L: Layout> Engine<L> {
         self.authority.exists.load(Ordering::Acquire).then(|| {
             let state = self.authority.state.lock();
             let remaining = self.time.authority(self.time.now());
-            state.standing(remaining)
+            Standing::new(&state, remaining)
         })
     }
 }
@@ -232,10 +229,6 @@ impl State {
     fn add(&mut self, block: Block) {
         self.block = Some(block);
         self.blocks += 1;
-    }
-
-    fn standing(&self, remaining: Option<Duration>) -> Standing {
-        Standing::new(self, remaining)
     }
 }
 

@@ -24,7 +24,7 @@ impl<L: Layout> Engine<L> {
                 let ttl = holder.keeper.as_ref()?.ttl;
                 let deadline = match self.time.deadline(now, ttl) {
                     Ok(deadline) => deadline.max(tick + KEPT_TICKS),
-                    // It may be had again, in time.
+                    // It may be had again, in time. (Not by way of the limit below: that may have risen since.)
                     Err(BadTtl::NoAuthority) => holder.deadline,
                     Err(_) => u64::MAX,
                 };

@@ -26,7 +26,7 @@ use crate::error::BuildError;
 use crate::key::Key;
 use crate::records::{Holder, Keeper, Record};
 use crate::reservation::ReservationError;
-use crate::table::{Ask, Contents, Layout, Local, Loss};
+use crate::table::{Contents, Layout, Loss};
 use crate::wish::{self, Mode};
 
 fn nanos(length: Duration) -> u64 {
@@ -239,8 +239,9 @@ impl<L: Layout> Engine<L> {
         self.with(now, |local| {
             let mut stripe = self.records.lock(hash);
             let mut record = Record::default();
-            self.fill(local, &mut record, key, hash)
-                .map_err(|()| RestoreError::NoRoom { key })?;
+            self.need_timer(local, &mut record, key, hash)
+                .and_then(|()| self.table.put_first_mark(local, key, hash))
+                .map_err(|_| RestoreError::NoRoom { key })?;
             for holder in holders {
                 local.counters.add_grant();
                 record.holders.insert(holder);
@@ -254,21 +255,6 @@ impl<L: Layout> Engine<L> {
             self.tidy(local, &mut stripe, key, hash);
             Ok(())
         })
-    }
-
-    /// Gives a record what it needs of the table.
-    fn fill(&self, local: &mut Local, record: &mut Record, key: Key, hash: u64) -> Result<(), ()> {
-        self.need_timer(local, record, key, hash).map_err(drop)?;
-        // The token comes with the mark, and is nobody's.
-        let ask = Ask {
-            key,
-            hash,
-            owner: 0,
-            deadline: 0,
-            at_least: 0,
-            admitted: true,
-        };
-        self.table.issue(local, &ask, true).map(drop).map_err(drop)
     }
 
     fn restored(&self, lease: &Saved, now: u64, grace: Duration) -> Result<Holder, RestoreError> {

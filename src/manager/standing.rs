@@ -57,7 +57,10 @@ impl LockManager {
     )]
     pub fn tend_reservation(&self, patience: Duration) -> Option<Duration> {
         let mut keeper = self.engine.authority.keeper.lock();
-        keeper.as_mut()?.tend(&self.engine, patience)
+        let next = keeper.as_mut()?.tend(&self.engine, patience);
+        // If there is a thread as well: what it waits for may have changed.
+        self.engine.authority.wake();
+        next
     }
 
     /// Takes the reservation on. Somebody else may have the authority; nothing else may fail.

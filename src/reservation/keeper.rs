@@ -254,6 +254,9 @@ impl Keeper {
         self.state = State::With { term, open: false };
         let limit = term.map_or(u64::MAX, |term| term.limit);
         if !engine.close_to_grants() || !engine.open_to_grants(block, limit) {
+            if engine.authority.is_resigning() {
+                return Ok(());
+            }
             let reason = "no memory for another table, or no tokens left for one".to_owned();
             return Err(ReservationError::Unavailable { reason });
         }
@@ -279,7 +282,7 @@ impl Keeper {
             self.state = State::Resigned;
             return None;
         };
-        // Again: it may have been about to open when it was closed.
+        // Again: there may have been no memory for it.
         engine.close_to_grants();
         self.state = State::With { term, open: false };
         let over = term.is_some_and(|term| engine.time.precise_now() >= term.ends);
@@ -295,12 +298,12 @@ impl Keeper {
 
     /// The manager is gone: nobody is granted anything any more. Its holders may not know.
     pub(crate) fn finish(mut self, engine: &Engine) {
-        if let State::With { .. } = self.state {
-            // Of what is under way nothing is granted either.
-            engine.close_to_grants();
-            if engine.is_idle() {
-                self.backend.resign();
-            }
+        // Of what is under way nothing is granted either.
+        if let State::With { .. } = self.state
+            && engine.close_to_grants()
+            && engine.is_idle()
+        {
+            self.backend.resign();
         }
     }
 }
@@ -373,5 +376,80 @@ pub(crate) fn end(engine: &Engine) {
     let keeper = engine.authority.keeper.lock().take();
     if let Some(keeper) = keeper {
         let _ = panic::catch_unwind(AssertUnwindSafe(|| keeper.finish(engine)));
+    }
+}
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use super::*;
+    use crate::{LockManager, ManualClock};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Hands out tokens for a term, unless somebody else is at it.
+    struct Backend {
+        mark: u64,
+        held: Arc<crate::sync::AtomicBool>,
+    }
+
+    impl Backend {
+        fn is_held(&self) -> bool {
+            self.held.load(crate::sync::Ordering::Acquire)
+        }
+    }
+
+    impl Reservation for Backend {
+        fn campaign(&mut self, _: Duration) -> Result<(), ReservationError> {
+            if self.is_held() {
+                let holder = "somebody else".to_owned();
+                return Err(ReservationError::Held { holder });
+            }
+            Ok(())
+        }
+
+        fn keep_alive(&mut self) -> Result<Option<Duration>, ReservationError> {
+            if self.is_held() {
+                return Err(ReservationError::Lost);
+            }
+            Ok(Some(10 * SECOND))
+        }
+
+        fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
+            // Who has it in between is handed some as well.
+            let block = Block::after(self.mark + 1_000, tokens)?;
+            self.mark = block.last().get();
+            Ok(block)
+        }
+    }
+
+    /// A thread reads the clock while its lease is live, and goes on when the authority has been lost and won
+    /// again, and nobody has come upon the lease since: others may have been granted the key (I5).
+    #[test]
+    fn a_lease_of_an_earlier_term_is_not_renewed_by_who_stood_still() {
+        let clock = ManualClock::new();
+        let held = Arc::new(crate::sync::AtomicBool::new(false));
+        let backend = Backend {
+            mark: 0,
+            held: Arc::clone(&held),
+        };
+        let builder = LockManager::builder().clock(clock.clone());
+        let locks = builder.reservation(backend).build().expect("a block");
+        let engine = locks.engine();
+        clock.advance(SECOND);
+        let token = locks.try_acquire("a", 1, 7 * SECOND).expect("free");
+        let name = engine.name(locks.key("a"), token.detach().get());
+        clock.advance(6 * SECOND);
+
+        let now = engine.time.now();
+        clock.advance(4 * SECOND);
+        held.store(true, crate::sync::Ordering::Release);
+        for _ in 0..2 {
+            locks.tend_reservation(Duration::ZERO);
+        }
+        held.store(false, crate::sync::Ordering::Release);
+        locks.tend_reservation(Duration::ZERO);
+        assert!(locks.wait_for_authority(Duration::ZERO), "won again");
+        let deadline = engine.time.deadline(now, 8 * SECOND).expect("in order");
+        assert!(engine.renew_by_key(&name, deadline, now).is_err());
     }
 }

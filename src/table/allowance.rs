@@ -112,6 +112,12 @@ impl<L: Layout> Table<L> {
         self.move_all(local, Array::is_shut, true)
     }
 
+    /// Whether nothing can be granted, as of when [`shut`](Self::shut) has returned.
+    pub(crate) fn is_shut(&self) -> bool {
+        let newest = self.newest();
+        newest.is_shut() && !newest.parent.is_some()
+    }
+
     /// Opens a table that is shut: tokens from `first` to `last` may be granted. False if there is no memory
     /// for it.
     pub(crate) fn open(

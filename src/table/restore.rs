@@ -11,11 +11,12 @@
 
 use super::array::Array;
 use super::bucket::{DONE, FROZEN, NORMAL};
-use super::cell::Contents;
+use super::cell::{Cell, Contents};
 use super::grant::{Granted, Refused};
 use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, MAX_TOKEN, Table};
+use crate::Key;
 use crate::sync::{Arc, SharedArc};
 
 /// Where a table's tokens come from.
@@ -48,6 +49,33 @@ impl<L: Layout> Table<L> {
         contents: &Contents,
         hash: u64,
     ) -> Result<Granted, Refused> {
+        let prepare = |cell: Cell<'_>, _, next| cell.prepare::<L>(contents, next);
+        let (new, state) = self.place(local, hash, prepare)?;
+        local.counters.add_grant();
+        let handle = Handle::new(hash, new, state);
+        Ok(Granted::new(self.cell(new), handle, contents.token))
+    }
+
+    /// Puts the mark of a record into the table. The caller knows that the key has no lease here, and that
+    /// nobody else knows of the table yet: so no token has to come with it, as it does from
+    /// [`issue`](Self::issue).
+    pub(crate) fn put_first_mark(
+        &self,
+        local: &mut Local,
+        key: Key,
+        hash: u64,
+    ) -> Result<(), Refused> {
+        let prepare = |cell: Cell<'_>, version, next| cell.prepare_mark::<L>(key, version, next);
+        self.place(local, hash, prepare).map(drop)
+    }
+
+    /// Fills in a cell, from the bucket's next version and the rest of its chain, and makes it the first.
+    fn place<R>(
+        &self,
+        local: &mut Local,
+        hash: u64,
+        prepare: impl Fn(Cell<'_>, u64, u32) -> R,
+    ) -> Result<(u32, R), Refused> {
         let free = local.free.pop().or_else(|| self.cell_for_grant(local));
         let new = free.ok_or(Refused::NoCell)?;
         loop {
@@ -67,12 +95,9 @@ impl<L: Layout> Table<L> {
                 self.unprepare(local, new);
                 return Err(Refused::NoToken { wanted });
             }
-            let cell = self.cell(new);
-            let state = cell.prepare::<L>(contents, word.cell());
+            let prepared = prepare(self.cell(new), version, word.cell());
             if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
-                local.counters.add_grant();
-                let handle = Handle::new(hash, new, state);
-                return Ok(Granted::new(cell, handle, contents.token));
+                return Ok((new, prepared));
             }
         }
     }

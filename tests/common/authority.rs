@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tenure::reservation::{Block, Reservation, ReservationError};
+use tenure::reservation::{Block, ConnectError, Reservation, ReservationError};
+
+use super::servers::Control;
 
 /// A server, one shard on it, and how to open clients of that shard.
 pub(crate) trait Backend: Sync {
@@ -27,10 +29,15 @@ pub(crate) trait Backend: Sync {
     /// The time limit of a call.
     fn timeout(&self) -> Duration;
 
-    fn kill(&self);
-    fn restart(&self);
-    fn pause(&self);
-    fn resume(&self);
+    fn server(&self) -> &dyn Control;
+}
+
+/// The backend's own error, of an attempt to connect that can fail for no other reason.
+pub(crate) fn of_the_backend(error: ConnectError) -> ReservationError {
+    match error {
+        ConnectError::Reservation(error) => error,
+        other => panic!("{other}"),
+    }
 }
 
 /// A busy machine may be that late.
@@ -57,8 +64,8 @@ pub(crate) fn blocks_rise_over_restarts<B: Backend>(backend: &B) {
     let mut client = winner(backend, "first");
     above(client.reserve(tokens(10)).unwrap());
     for _ in 0..2 {
-        backend.kill();
-        backend.restart();
+        backend.server().kill();
+        backend.server().restart();
         // The same client, over a new connection, with the authority it had.
         above(client.reserve(tokens(10)).unwrap());
         above(client.reserve(tokens(1)).unwrap());
@@ -77,9 +84,9 @@ pub(crate) fn a_server_that_does_not_answer_is_unavailable<B: Backend>(backend: 
     let mut last = client.reserve(tokens(10)).unwrap().last().get();
     for killed in [true, false] {
         if killed {
-            backend.kill();
+            backend.server().kill();
         } else {
-            backend.pause();
+            backend.server().pause();
         }
         let limit = backend.timeout() + SLACK / 2;
         within(limit, || unavailable(&client.reserve(tokens(1))));
@@ -87,9 +94,9 @@ pub(crate) fn a_server_that_does_not_answer_is_unavailable<B: Backend>(backend: 
         within(limit, || unavailable(&contender.campaign(Duration::ZERO)));
         within(limit, || unavailable(&backend.open("another")));
         if killed {
-            backend.restart();
+            backend.server().restart();
         } else {
-            backend.resume();
+            backend.server().resume();
         }
         // It may have lost its authority meanwhile, which is what it has to be told then.
         let block = client.reserve(tokens(1)).or_else(|error| {
@@ -240,12 +247,12 @@ pub(crate) fn hammered<B: Backend>(backend: &B, time: Duration) {
             scope.spawn(move || contend(backend, witness, number, end));
         }
         thread::sleep(time / 3);
-        backend.kill();
-        backend.restart();
+        backend.server().kill();
+        backend.server().restart();
         thread::sleep(time / 6);
-        backend.pause();
+        backend.server().pause();
         thread::sleep(backend.timeout());
-        backend.resume();
+        backend.server().resume();
     });
     let wins = witness.wins.load(Ordering::Relaxed);
     let blocks = witness.told.lock().unwrap().blocks.len();

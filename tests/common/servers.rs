@@ -122,26 +122,36 @@ impl Redis {
 }
 
 /// What can be done to any of them.
+pub(crate) trait Control: Sync {
+    /// Ends it with SIGKILL, and its children; returns when the server is gone.
+    fn kill(&self);
+
+    /// Starts it again on the same data and port, and waits until it answers. Kills it first if it runs.
+    fn restart(&self);
+
+    /// Stops it where it stands, and its children, with SIGSTOP: connections stay and nothing answers.
+    fn pause(&self);
+
+    /// Lets it go on, with SIGCONT.
+    fn resume(&self);
+}
+
 macro_rules! controls {
     ($($server:ident)*) => {$(
-        impl $server {
-            /// Ends it with SIGKILL, and its children; returns when the server is gone.
-            pub(crate) fn kill(&self) {
+        impl Control for $server {
+            fn kill(&self) {
                 self.0.kill();
             }
 
-            /// Starts it again on the same data and port, and waits until it answers. Kills it first if it runs.
-            pub(crate) fn restart(&self) {
+            fn restart(&self) {
                 self.0.restart();
             }
 
-            /// Stops it where it stands, and its children, with SIGSTOP: connections stay and nothing answers.
-            pub(crate) fn pause(&self) {
+            fn pause(&self) {
                 self.0.signal(Signal::STOP);
             }
 
-            /// Lets it go on, with SIGCONT.
-            pub(crate) fn resume(&self) {
+            fn resume(&self) {
                 self.0.signal(Signal::CONT);
             }
         }

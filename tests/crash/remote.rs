@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::lives::{End, Ledger};
-use super::servers;
+use super::servers::{self, Control as _};
 use super::{PATIENCE, Shard, fight, grants_as_child, moment};
 
 /// As short as etcd takes it.

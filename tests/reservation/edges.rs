@@ -22,6 +22,8 @@ struct Scripted(Arc<Mutex<Script>>);
 struct Script {
     mark: u64,
     term: Option<Duration>,
+    /// The next answer to who wants a block.
+    refuses: Option<ReservationError>,
     resigned: bool,
 }
 
@@ -40,6 +42,9 @@ impl Reservation for Scripted {
 
     fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
         let mut script = self.0.lock().unwrap();
+        if let Some(error) = script.refuses.take() {
+            return Err(error);
+        }
         let block = Block::after(script.mark, tokens)?;
         script.mark = block.last().get();
         Ok(block)
@@ -123,6 +128,54 @@ fn an_authority_that_turns_out_to_last_for_ever_does() {
     clock.advance(3_600 * SECOND);
     assert!(locks.try_acquire("a", 1, 60 * SECOND).is_ok());
     assert_eq!(locks.standing().unwrap().authority, Authority::Unlimited);
+}
+
+#[test]
+fn who_waits_for_leases_of_an_earlier_term_does_not_spin() {
+    let backend = Scripted::with_term(9 * SECOND);
+    let builder = LockManager::builder().clock(ManualClock::new());
+    let builder = builder.block_size(NonZeroU64::new(4).unwrap());
+    let locks = builder.reservation(backend.clone()).build().unwrap();
+    let held = locks.try_acquire("held", 1, 8 * SECOND).unwrap();
+    // The block runs out, and another one is refused with the authority.
+    for _ in 0..3 {
+        let _ = locks.try_acquire("a", 1, SECOND);
+    }
+    backend.0.lock().unwrap().refuses = Some(ReservationError::Lost);
+    for _ in 0..6 {
+        let next = locks.tend_reservation(Duration::ZERO);
+        assert!(
+            next.is_some_and(|next| next >= Duration::from_millis(5)),
+            "{next:?}"
+        );
+        assert!(locks.try_acquire("a", 1, SECOND).is_err());
+    }
+    held.release().unwrap();
+    locks.tend_reservation(Duration::ZERO);
+    assert!(locks.try_acquire("a", 1, SECOND).is_ok());
+}
+
+#[test]
+fn what_was_recorded_is_restored_whatever_the_blocks_are() {
+    let before = LockManager::builder().clock(ManualClock::new()).build();
+    let before = before.unwrap();
+    let tokens: Vec<_> = (0..200_u64)
+        .map(|key| {
+            let lease = before.acquire(key, 1, 6 * SECOND).shared().try_now();
+            lease.unwrap().detach()
+        })
+        .collect();
+    for block in [1, 7] {
+        let ledger = Ledger::new();
+        ledger.shard().mark = 1_000;
+        let after = ledger.builder(None, block).restore(&before.checkpoint());
+        let after = after.unwrap();
+        for (key, token) in (0_u64..).zip(&tokens) {
+            assert_eq!(after.holder(key).map(|it| it.token), Some(*token));
+            after.release(key, *token).unwrap();
+        }
+        assert!(after.is_empty());
+    }
 }
 
 #[test]

@@ -31,8 +31,11 @@
 //! | `a_loss_is_told_once_and_always` | signals against ends | a watcher does not look at the lease again after the mark; an ender does not tell |
 //! | `those_who_want_the_same_keys_all_get_them` | `acquire_all`, with one who gives up | the keys are asked for in the order given; dropping the future does not close its session |
 //! | `a_queue_moves_with_its_bucket` | waiters and tokens, through resizes | marks are not frozen, or not copied; a copy's version starts anew |
+//! | `an_authority_is_given_up_when_no_lease_is_out` | resigning, against grants and leases on their way into a record | the counts of leases are believed, or records are looked at before the table; the table is not shut, or not moved; a grant goes by the last version of its array |
+//! | `tokens_are_of_blocks_that_do_not_follow` | shutting and opening, with records (I2) | the same of the table, and of the versions that grants and issued tokens go by; the base is not raised to the block |
 //! | `a_mark_is_taken_away_while_it_moves` | the same, as the queue goes away | the mark stays; a frozen mark is taken for the last word |
 
+mod blocks;
 mod endings;
 mod handing;
 mod modes;

@@ -31,7 +31,8 @@ fn shuttle_a_queue_moves_with_its_bucket() {
         join(helper);
         drop(above);
         world.settle();
-        assert!(world.engine.table_size().0 > 1, "it has not grown");
+        // Whether or not it has shrunk again since: each resize raises the base.
+        assert!(world.engine.floor() > 0, "it has not moved");
     });
 }
 
