@@ -7,20 +7,22 @@
 //! a calm one; waiting doesn't count as the contender's time; and the report says how much
 //! disturbance was left.
 
-pub(crate) mod report;
+pub mod statistics;
 
 use std::fs;
 use std::hint::black_box;
 use std::iter;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tenure::{Clock, CoarseClock};
 
 /// How long a slice goes on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Budget {
+pub enum Budget {
     /// For that many operations, exactly.
     Operations(u64),
     /// For that long, after a tenth of it to warm the caches.
@@ -64,26 +66,26 @@ fn wake(clock: &CoarseClock) {
 
 /// One thread's part of a slice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seat<'slice> {
+pub struct Seat<'slice> {
     /// Numbered from 0.
-    pub(crate) thread: u64,
+    pub thread: u64,
     /// Which round this is: rounds use different keys, contenders of one round the same.
-    pub(crate) round: u64,
+    pub round: u64,
     budget: Budget,
     gate: &'slice Gate,
 }
 
 /// What one thread did in a slice.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Operations done.
-    pub(crate) operations: u64,
+    pub operations: u64,
     /// How many of them said yes.
-    pub(crate) succeeded: u64,
+    pub succeeded: u64,
     /// When they began.
     start: Instant,
     /// The time from then to the end.
-    pub(crate) elapsed: Duration,
+    pub elapsed: Duration,
     /// How much of it the thread was ready to run and had no processor.
     waited: Duration,
 }
@@ -101,7 +103,7 @@ impl Sample {
 
 /// How long this thread has been ready to run without a processor since it began, where the
 /// system tells it as Linux does; zero elsewhere.
-pub(crate) fn waited() -> Duration {
+pub fn waited() -> Duration {
     let statistics = fs::read_to_string("/proc/thread-self/schedstat");
     let nanos = statistics
         .ok()
@@ -112,7 +114,7 @@ pub(crate) fn waited() -> Duration {
 impl Seat<'_> {
     /// Repeats `operation`, which says whether it succeeded, until the budget is used up.
     #[inline]
-    pub(crate) fn measure(self, operation: impl FnMut() -> bool) -> Sample {
+    pub fn measure(self, operation: impl FnMut() -> bool) -> Sample {
         let (operations, time) = match self.budget {
             Budget::Operations(operations) => (operations, Duration::ZERO),
             Budget::Time(time) => (0, time),
@@ -164,38 +166,41 @@ fn repeat<F: FnMut() -> bool>(
 }
 
 /// What a contender is, for the choice of whom to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
     /// The crate.
     Tenure,
+    /// The crate by another way: single calls instead of batches, say.
+    TenureOtherwise,
     /// Hand-rolled, with the crate's coarse clock.
     Coarse,
     /// Hand-rolled, with `Instant::now`.
     Instant,
-    /// One compare-and-swap.
-    Cas,
-    /// The crate by single calls, where they are compared with batches.
-    Single,
+    /// A product with its own idea of time, or none.
+    Product,
+    /// What the hardware takes for it at the least.
+    Floor,
 }
 
 /// One contender at one task.
-pub(crate) struct Lane<'table> {
+pub struct Lane<'table> {
     /// For reports.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What it is.
-    pub(crate) kind: Kind,
+    pub kind: Kind,
     /// One thread's part of a slice.
-    pub(crate) run: Box<dyn Fn(Seat<'_>) -> Sample + Sync + 'table>,
+    pub run: Box<dyn Fn(Seat<'_>) -> Sample + Sync + 'table>,
 }
 
 /// One slice of one contender on `threads` threads.
 #[derive(Debug)]
-pub(crate) struct Slice {
+pub struct Slice {
     parts: Vec<Sample>,
 }
 
 impl Slice {
-    pub(crate) fn run(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Self {
+    pub fn run(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Self {
         let gate = Gate {
             missing: AtomicU64::new(threads),
         };
@@ -227,6 +232,11 @@ impl Slice {
     fn calm(lane: &Lane<'_>, threads: u64, round: u64, budget: Budget) -> Self {
         const CALM: f64 = 0.02;
         let mut calmest = Self::run(lane, threads, round, budget);
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        if threads > processors as u64 {
+            // They wait for each other, which is the point.
+            return calmest;
+        }
         for _ in 0..2 * threads {
             if calmest.disturbance() <= CALM {
                 break;
@@ -244,9 +254,17 @@ impl Slice {
         self.parts.iter().map(of).sum::<f64>() / self.parts.len() as f64
     }
 
-    /// The mean time of a thread.
-    pub(crate) fn elapsed(&self) -> Duration {
-        Duration::from_secs_f64(self.mean(|part| part.elapsed.as_secs_f64()))
+    /// Operations of all threads in a microsecond, from the first's start to the last's end.
+    fn rate(&self) -> f64 {
+        let operations: u64 = self.parts.iter().map(|part| part.operations).sum();
+        let start = self.parts.iter().map(|part| part.start).min();
+        let end = self
+            .parts
+            .iter()
+            .map(|part| part.start + part.elapsed)
+            .max();
+        let whole = end.zip(start).map(|(end, start)| end - start);
+        operations as f64 / whole.unwrap_or_default().as_secs_f64() / 1e6
     }
 
     /// The share of the time that a thread waited for a processor, or ran without the others.
@@ -269,25 +287,30 @@ impl Slice {
 
 /// What a contender did in each round.
 #[derive(Clone, Debug)]
-pub(crate) struct Track {
+pub struct Track {
     /// Whose it is.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// What it is.
-    pub(crate) kind: Kind,
-    /// Nanoseconds for each operation of one thread, by round.
-    pub(crate) nanos: Vec<f64>,
+    pub kind: Kind,
+    /// Nanoseconds for each operation of one thread, by round, without the time that it waited for a
+    /// processor.
+    pub nanos: Vec<f64>,
+    /// Operations of all threads in a microsecond of the clock on the wall, by round.
+    pub rates: Vec<f64>,
     /// The share of operations that said yes, by round.
-    pub(crate) success_rates: Vec<f64>,
+    pub success_rates: Vec<f64>,
     /// The share of the time that the threads waited or were not together, by round.
-    pub(crate) disturbances: Vec<f64>,
+    pub disturbances: Vec<f64>,
 }
 
-/// Lets the contenders take turns for that many rounds, each round starting with the next one.
-pub(crate) fn interleave(
+/// Lets the contenders take turns for that many rounds, each round starting with the next one, and
+/// reports each turn that is over.
+pub fn interleave(
     lanes: &[Lane<'_>],
     threads: u64,
     rounds: u64,
     budget: Budget,
+    mut over: impl FnMut(),
 ) -> Vec<Track> {
     let mut tracks: Vec<_> = lanes
         .iter()
@@ -295,6 +318,7 @@ pub(crate) fn interleave(
             name: lane.name,
             kind: lane.kind,
             nanos: vec![],
+            rates: vec![],
             success_rates: vec![],
             disturbances: vec![],
         })
@@ -305,8 +329,10 @@ pub(crate) fn interleave(
             let slice = Slice::calm(&lanes[lane], threads, round, budget);
             let track = &mut tracks[lane];
             track.nanos.push(slice.mean(Sample::nanos_per_operation));
+            track.rates.push(slice.rate());
             track.success_rates.push(slice.mean(Sample::success_rate));
             track.disturbances.push(slice.disturbance());
+            over();
         }
     }
     tracks

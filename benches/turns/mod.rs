@@ -5,17 +5,17 @@
 //! million turns meanwhile, and wait for nobody.) A hand-off is a turn after somebody else's. A lock that is
 //! not fair may give the next turn to the same one: that is counted, but has no latency.
 
-pub(crate) mod tasks;
-pub(crate) mod threads;
+pub mod tasks;
+pub mod threads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::measure::report::quantile;
+use crate::measure::statistics::quantile;
 
 /// What those who take turns know of each other; written by who holds the lock, if not said otherwise.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub struct Meeting {
     start: Instant,
     length: u64,
     last: AtomicU64,
@@ -26,14 +26,14 @@ pub(crate) struct Meeting {
 
 /// What one of them did.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     turns: u64,
     /// Of the hand-offs, in nanoseconds.
     latencies: Vec<f64>,
 }
 
 impl Meeting {
-    pub(crate) fn new(length: Duration) -> Self {
+    pub fn new(length: Duration) -> Self {
         Self {
             start: Instant::now(),
             length: length.as_nanos() as u64,
@@ -49,13 +49,13 @@ impl Meeting {
 
     /// Comes before the lock is asked for.
     #[inline]
-    pub(crate) fn want(&self) {
+    pub fn want(&self) {
         self.present.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The first thing with the lock held.
     #[inline]
-    pub(crate) fn begin(&self, me: u64, tally: &mut Tally) {
+    pub fn begin(&self, me: u64, tally: &mut Tally) {
         let now = self.now();
         let released = self.released.load(Ordering::Relaxed);
         let last = self.last.swap(me, Ordering::Relaxed);
@@ -66,19 +66,19 @@ impl Meeting {
     }
 
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
+    pub fn is_over(&self) -> bool {
         self.now() >= self.length
     }
 
     /// Whether the holder may release.
     #[inline]
-    pub(crate) fn may_end(&self) -> bool {
+    pub fn may_end(&self) -> bool {
         self.present.load(Ordering::Relaxed) > 1 || self.is_over()
     }
 
     /// The last thing with the lock held.
     #[inline]
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         self.present.fetch_sub(1, Ordering::Relaxed);
         self.released.store(self.now(), Ordering::Relaxed);
     }
@@ -86,19 +86,19 @@ impl Meeting {
 
 /// One slice of one contender.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// The median latency of a hand-off, in nanoseconds.
-    pub(crate) median: f64,
+    pub median: f64,
     /// The latency that one of a hundred hand-offs exceeds.
-    pub(crate) late: f64,
+    pub late: f64,
     /// Hand-offs in a second.
-    pub(crate) handoffs: f64,
+    pub handoffs: f64,
     /// Turns in a second.
-    pub(crate) turns: f64,
+    pub turns: f64,
 }
 
 impl Outcome {
-    pub(crate) fn new(tallies: impl Iterator<Item = Tally>, meeting: &Meeting) -> Self {
+    pub fn new(tallies: impl Iterator<Item = Tally>, meeting: &Meeting) -> Self {
         let seconds = meeting.now() as f64 / 1e9;
         let (mut turns, mut latencies) = (0, vec![]);
         for tally in tallies {
@@ -115,16 +115,16 @@ impl Outcome {
 }
 
 /// One contender: runs a slice of that length.
-pub(crate) struct Lane<'l> {
-    pub(crate) name: &'static str,
-    pub(crate) run: Box<dyn Fn(Duration) -> Outcome + 'l>,
+pub struct Lane<'l> {
+    pub name: &'static str,
+    pub run: Box<dyn Fn(Duration) -> Outcome + 'l>,
 }
 
 /// What a contender did, by round.
 #[derive(Debug)]
-pub(crate) struct Track {
-    pub(crate) name: &'static str,
-    pub(crate) outcomes: Vec<Outcome>,
+pub struct Track {
+    pub name: &'static str,
+    pub outcomes: Vec<Outcome>,
 }
 
 impl Track {
@@ -136,7 +136,7 @@ impl Track {
 }
 
 /// Lets the contenders take turns for that many rounds, each round starting with the next one.
-pub(crate) fn interleave(lanes: &[Lane<'_>], rounds: usize, slice: Duration) -> Vec<Track> {
+pub fn interleave(lanes: &[Lane<'_>], rounds: usize, slice: Duration) -> Vec<Track> {
     let track = |lane: &Lane<'_>| Track {
         name: lane.name,
         outcomes: vec![],
@@ -152,7 +152,7 @@ pub(crate) fn interleave(lanes: &[Lane<'_>], rounds: usize, slice: Duration) -> 
 }
 
 /// Prints what the contenders did, with the ratios to the first of them, taken within each round.
-pub(crate) fn print(name: &str, tracks: &[Track]) {
+pub fn print(name: &str, tracks: &[Track]) {
     println!();
     println!(
         "{name:<34}{:>10}{:>10}{:>14}{:>14}{:>12}{:>12}",

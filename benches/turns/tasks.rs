@@ -80,7 +80,7 @@ fn lane<'l, L: Lock>(name: &'static str, lock: L, runtime: &'l Runtime, tasks: u
 }
 
 /// A runtime of that many threads; of the calling one if there are none.
-pub(crate) fn runtime(threads: usize) -> Runtime {
+pub fn runtime(threads: usize) -> Runtime {
     let built = match threads {
         0 => Builder::new_current_thread().build(),
         threads => Builder::new_multi_thread().worker_threads(threads).build(),
@@ -89,7 +89,7 @@ pub(crate) fn runtime(threads: usize) -> Runtime {
 }
 
 /// The contenders.
-pub(crate) fn lanes(runtime: &Runtime, tasks: u64) -> Vec<Lane<'_>> {
+pub fn lanes(runtime: &Runtime, tasks: u64) -> Vec<Lane<'_>> {
     vec![
         lane(
             "tenure, acquire().await",

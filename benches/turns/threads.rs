@@ -19,9 +19,9 @@ const TTL: Duration = Duration::from_secs(60);
 /// How many take turns, and how long each keeps the lock once another wants it: long enough for the other
 /// to have given up spinning, or not at all.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Case {
-    pub(crate) threads: u64,
-    pub(crate) hold: Duration,
+pub struct Case {
+    pub threads: u64,
+    pub hold: Duration,
 }
 
 /// Takes turns. `turn` runs its argument while it holds the lock.
@@ -89,7 +89,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 /// A waiter of `parking_lot`'s gives its processor away a few times before it joins the queue, and is
 /// overtaken until then, `unlock_fair` or not: on a machine with other things to do, that is most of the
 /// time.
-pub(crate) fn lanes(case: Case) -> Vec<Lane<'static>> {
+pub fn lanes(case: Case) -> Vec<Lane<'static>> {
     let locks = LockManager::new();
     let fair = parking_lot::Mutex::new(());
     let semaphore = Semaphore::new(1);

@@ -6,20 +6,41 @@ use std::time::Duration;
 
 use tenure::{AcquireError, Lease, LockManager, OwnerId, ReleaseError};
 
-use crate::measure::{Kind, Lane, Sample, Seat};
-use crate::{Keys, TTL};
+use tenure_benches::measure::{Kind, Lane, Sample, Seat};
+
+use crate::bench::Bench;
+use crate::keys::{Keys, Uniform};
+use crate::tasks::TTL;
+
+pub(crate) const NAME: &str = "batch";
+
+/// An operation is a batch of 16 here: acquired and released at once, or after so many others that the
+/// caches have forgotten it. In a small table there is nothing to gain, and guards to be moved.
+pub(crate) fn run(bench: &mut Bench) {
+    for (name, held, out) in [
+        ("batch/1k held", 1_000, 1),
+        ("batch/1M held", 1_000_000, 1),
+        ("batch/1M held, 64k out", 1_000_000, 4_096),
+    ] {
+        if bench.wants(name) {
+            let batches = Batches::new(bench.options.size(held), out);
+            let operation = "acquire 16 keys, and release 16";
+            bench.slices(NAME, name.into(), operation, 1, &batches.lanes());
+        }
+    }
+}
 
 /// Keys in a batch.
 const BATCH: usize = 16;
 
 /// The lanes' names, in their order.
-pub(crate) const NAMES: [&str; 3] = ["batch", "single calls", "single pairs"];
+const NAMES: [&str; 3] = ["batch", "single calls", "single pairs"];
 
 type Granted<'m> = Vec<Result<Lease<'m>, AcquireError>>;
 type Ended = Vec<Result<(), ReleaseError>>;
 
 /// A table with many leases out, and batches of other keys.
-pub(crate) struct Batches {
+struct Batches {
     locks: LockManager,
     /// Held all the time, from 1 on. The others are as many, above them.
     held: u64,
@@ -34,7 +55,7 @@ struct Ring<'m> {
 }
 
 impl Batches {
-    pub(crate) fn new(held: u64, out: usize) -> Self {
+    fn new(held: u64, out: usize) -> Self {
         let locks = LockManager::new();
         for key in 1..=held {
             let lease =
@@ -44,7 +65,7 @@ impl Batches {
         Self { locks, held, out }
     }
 
-    pub(crate) fn lanes(&self) -> Vec<Lane<'_>> {
+    fn lanes(&self) -> Vec<Lane<'_>> {
         let lane = |name, kind, acquire: Acquire, release: Release| {
             // Outlives the slices: to fill it takes longer than one of them.
             let ring = Mutex::new(Ring {
@@ -62,20 +83,25 @@ impl Batches {
         };
         let mut lanes = vec![
             lane(NAMES[0], Kind::Tenure, acquire_many, release_many),
-            lane(NAMES[1], Kind::Single, acquire_singly, release_singly),
+            lane(
+                NAMES[1],
+                Kind::TenureOtherwise,
+                acquire_singly,
+                release_singly,
+            ),
         ];
         if self.out == 1 {
             lanes.push(Lane {
                 name: NAMES[2],
-                kind: Kind::Single,
+                kind: Kind::TenureOtherwise,
                 run: Box::new(|seat| self.run_pairs(seat)),
             });
         }
         lanes
     }
 
-    fn keys(&self, seat: Seat<'_>) -> Keys {
-        Keys::new(seat, self.held + 1, self.held)
+    fn keys(&self, seat: Seat<'_>) -> Uniform {
+        Uniform::new(seat, self.held + 1, self.held)
     }
 
     /// Acquires a batch and releases the oldest, again and again.

@@ -4,8 +4,8 @@ use std::env;
 
 use tenure::LockManager;
 use tenure::reservation::{File, Memory, Reservation};
+use tenure_benches::measure::Lane;
 
-use crate::measure::Lane;
 use crate::{TTL, lane, pair};
 
 /// A manager of those tokens; it is there for the whole process.

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use tenure::{Clock, CoarseClock};
 
 /// A source of time, read without a virtual call.
-pub(crate) trait Time: Send + Sync {
+pub(crate) trait Time: Send + Sync + 'static {
     /// A reading.
-    type Point: Copy + Ord + Send + Sync;
+    type Point: Copy + Ord + Send + Sync + 'static;
 
     /// Starts reading.
     fn new() -> Self;

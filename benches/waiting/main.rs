@@ -6,31 +6,23 @@
 //! cargo bench --bench waiting -- --test        everything once, small, unmeasured
 //! ```
 //!
-//! The contenders take turns, and ratios are taken within a round, as in the other benchmark: see
-//! [`measure`] and [`turns`].
+//! The contenders take turns, and ratios are taken within a round, as in `versus`: see
+//! [`tenure_benches::measure`] and [`turns`].
 
 // Counts become ratios here; none of them comes near 2^52.
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the report of the other benchmark needs them"
-)]
-mod contenders;
-#[allow(dead_code, reason = "the other benchmark reports more")]
-mod measure;
 mod reservations;
-mod turns;
 
 use std::env;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use measure::report::{Row, Target, calmest, quantile};
-use measure::{Budget, Kind, Lane, Sample, Seat, interleave};
 use tenure::{AcquireError, Lease, LockManager, ManualClock, Session};
+use tenure_benches::measure::statistics::{calmest, quantile};
+use tenure_benches::measure::{Budget, Kind, Lane, Sample, Seat, Track, interleave};
+use tenure_benches::turns;
 
 const TTL: Duration = Duration::from_secs(10);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -86,30 +78,22 @@ impl Plan {
         } else {
             (ROUNDS, Budget::Time(SLICE))
         };
-        let row = Row {
-            task: name.to_owned(),
-            target: Target::None,
-            tracks: interleave(&lanes(), 1, rounds, budget),
-        };
-        print(&row);
+        print(name, &interleave(&lanes(), 1, rounds, budget, || ()));
     }
 }
 
 /// Prints medians over the calmest third of the rounds, with the ratios to the first contender.
-fn print(row: &Row) {
+fn print(task: &str, tracks: &[Track]) {
     println!();
-    println!(
-        "{:<34}{:>10}{:>12}{:>10}",
-        row.task, "ns", "(quarter)", "ratio"
-    );
-    let calm = calmest(row);
-    for track in &row.tracks {
+    println!("{:<34}{:>10}{:>12}{:>10}", task, "ns", "(quarter)", "ratio");
+    let calm = calmest(tracks);
+    for track in tracks {
         let of = |value: &dyn Fn(usize) -> f64, share| {
             let values: Vec<f64> = calm.iter().map(|round| value(*round)).collect();
             quantile(&values, share)
         };
         let nanos = |round: usize| track.nanos[round];
-        let ratio = |round: usize| track.nanos[round] / row.tracks[0].nanos[round];
+        let ratio = |round: usize| track.nanos[round] / tracks[0].nanos[round];
         println!(
             "  {:<32}{:>10.1}{:>12}{:>10.2}",
             track.name,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 
-use super::{Handle, Held, LeaseTable, Record, SHARDS, Time};
+use super::{Handle, HeldBy, LeaseTable, Record, SHARDS, Time};
 
 /// One entry for each key ever seen.
 pub(crate) struct Kept<T: Time> {
@@ -29,7 +29,7 @@ impl<T: Time> Kept<T> {
         handle: (u64, u64),
         now: T::Point,
         ttl: Duration,
-    ) -> Result<Handle, Held> {
+    ) -> Result<Handle, HeldBy> {
         if let Some(held) = record.refusal::<T>(now) {
             return Err(held);
         }
@@ -47,10 +47,12 @@ impl<T: Time> LeaseTable for Kept<T> {
         = Handle
     where
         T: 'table;
-    type Refusal = Held;
+    type Refusal = HeldBy;
+
+    const KEEPS_ENTRIES: bool = true;
 
     #[inline(always)]
-    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, Held> {
+    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, HeldBy> {
         let now = self.time.now();
         // The entry is there except the first time, and `get_mut` is the shorter path to it.
         if let Some(mut record) = self.entries.get_mut(&key) {
@@ -78,6 +80,11 @@ impl<T: Time> LeaseTable for Kept<T> {
     }
 
     #[inline(always)]
+    fn renew_by_key(&self, key: u64, token: u64, ttl: Duration) -> bool {
+        LeaseTable::renew(self, &Handle { key, token }, ttl)
+    }
+
+    #[inline(always)]
     fn release(&self, lease: Handle) -> bool {
         let past = self.time.past();
         self.entries.get_mut(&lease.key).is_some_and(|mut record| {
@@ -90,4 +97,16 @@ impl<T: Time> LeaseTable for Kept<T> {
     }
 
     fn keep(&self, _lease: Handle) {}
+
+    fn sweep(&self) -> u64 {
+        let (now, past) = (self.time.now(), self.time.past());
+        let mut ended = 0;
+        for mut record in self.entries.iter_mut() {
+            if record.deadline > past && record.deadline <= now {
+                record.deadline = past;
+                ended += 1;
+            }
+        }
+        ended
+    }
 }

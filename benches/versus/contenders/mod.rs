@@ -15,11 +15,28 @@ mod time;
 use std::time::Duration;
 
 use tenure::{AcquireError, FencingToken, Lease, LockManager, OwnerId};
+use tenure_benches::measure::Kind;
 
-pub(crate) use field::{Condition, Field, NAMES, Setup, Task};
+pub(crate) use field::{Condition, Entrant, Held, Visit, field, granted, resident_bytes};
 pub(crate) use kept::Kept;
 pub(crate) use removed::Removed;
 pub(crate) use time::{Coarse, Precise, Time};
+
+/// The crate.
+pub(crate) const TENURE: &str = "tenure";
+
+/// Shows `visit` each contender, and how an empty one is made.
+pub(crate) fn each(visit: &mut impl Visit) {
+    visit.table(TENURE, Kind::Tenure, LockManager::new);
+    visit.table("dashmap kept, coarse", Kind::Coarse, Kept::<Coarse>::new);
+    visit.table(
+        "dashmap removed, coarse",
+        Kind::Coarse,
+        Removed::<Coarse>::new,
+    );
+    visit.table("dashmap kept", Kind::Instant, Kept::<Precise>::new);
+    visit.table("dashmap removed", Kind::Instant, Removed::<Precise>::new);
+}
 
 /// The number of shards of the hand-rolled tables.
 ///
@@ -28,7 +45,10 @@ pub(crate) use time::{Coarse, Precise, Time};
 const SHARDS: usize = 32;
 
 /// A table of leases on `u64` keys.
-pub(crate) trait LeaseTable: Sync {
+pub(crate) trait LeaseTable: Send + Sync + 'static {
+    /// Whether a key that was held once leaves an entry behind.
+    const KEEPS_ENTRIES: bool = false;
+
     /// What a holder keeps in its hands.
     type Lease<'table>
     where
@@ -50,11 +70,17 @@ pub(crate) trait LeaseTable: Sync {
     /// Moves the deadline to `ttl` from now, unless it is later already; says whether it could.
     fn renew(&self, lease: &Self::Lease<'_>, ttl: Duration) -> bool;
 
+    /// The same by key and token.
+    fn renew_by_key(&self, key: u64, token: u64, ttl: Duration) -> bool;
+
     /// Gives the key back; says whether `lease` was what held it.
     fn release(&self, lease: Self::Lease<'_>) -> bool;
 
     /// Leaves the key held after `lease` is gone.
     fn keep(&self, lease: Self::Lease<'_>);
+
+    /// Ends the leases whose deadline has passed, and says how many those were.
+    fn sweep(&self) -> u64;
 }
 
 impl LeaseTable for LockManager {
@@ -81,8 +107,19 @@ impl LeaseTable for LockManager {
         lease.release().is_ok()
     }
 
+    #[inline(always)]
+    fn renew_by_key(&self, key: u64, token: u64, ttl: Duration) -> bool {
+        let token = FencingToken::new(token);
+        token.is_ok_and(|token| self.renew(key, token, ttl).is_ok())
+    }
+
     fn keep(&self, lease: Lease<'_>) {
         let _token: FencingToken = lease.detach();
+    }
+
+    /// The driver does the same in the background.
+    fn sweep(&self) -> u64 {
+        self.advance() as u64
     }
 }
 
@@ -96,7 +133,7 @@ pub(crate) struct Handle {
 /// What a hand-rolled table tells a caller that it refuses.
 #[expect(dead_code, reason = "the benchmark only needs it to be computed")]
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldBy {
     owner: u64,
     token: u64,
     remaining: Duration,
@@ -113,8 +150,8 @@ struct Record<P> {
 impl<P: Copy + Ord> Record<P> {
     /// The refusal that this entry means at `now`, if it is a live lease.
     #[inline(always)]
-    fn refusal<T: Time<Point = P>>(&self, now: P) -> Option<Held> {
-        (self.deadline > now).then(|| Held {
+    fn refusal<T: Time<Point = P>>(&self, now: P) -> Option<HeldBy> {
+        (self.deadline > now).then(|| HeldBy {
             owner: self.owner,
             token: self.token,
             remaining: T::between(now, self.deadline),

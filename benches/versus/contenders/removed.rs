@@ -7,7 +7,7 @@ use std::time::Duration;
 use dashmap::{DashMap, Entry};
 use foldhash::fast::RandomState;
 
-use super::{Handle, Held, LeaseTable, Record, SHARDS, Time};
+use super::{Handle, HeldBy, LeaseTable, Record, SHARDS, Time};
 
 /// A counter alone on its cache lines (two, because processors fetch them in pairs).
 #[repr(align(128))]
@@ -43,10 +43,10 @@ impl<T: Time> LeaseTable for Removed<T> {
         = Handle
     where
         T: 'table;
-    type Refusal = Held;
+    type Refusal = HeldBy;
 
     #[inline(always)]
-    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, Held> {
+    fn acquire(&self, key: u64, owner: u64, ttl: Duration) -> Result<Handle, HeldBy> {
         let now = self.time.now();
         let granted = |token| Record {
             token,
@@ -85,6 +85,11 @@ impl<T: Time> LeaseTable for Removed<T> {
     }
 
     #[inline(always)]
+    fn renew_by_key(&self, key: u64, token: u64, ttl: Duration) -> bool {
+        LeaseTable::renew(self, &Handle { key, token }, ttl)
+    }
+
+    #[inline(always)]
     fn release(&self, lease: Handle) -> bool {
         self.entries
             .remove_if(&lease.key, |_, record| record.token == lease.token)
@@ -92,4 +97,15 @@ impl<T: Time> LeaseTable for Removed<T> {
     }
 
     fn keep(&self, _lease: Handle) {}
+
+    fn sweep(&self) -> u64 {
+        let now = self.time.now();
+        let mut ended = 0;
+        self.entries.retain(|_, record| {
+            let live = record.deadline > now;
+            ended += u64::from(!live);
+            live
+        });
+        ended
+    }
 }

@@ -1,0 +1,143 @@
+//! All contenders side by side, in the same condition.
+
+use std::fs;
+use std::hint::black_box;
+use std::ops::Range;
+use std::time::Instant;
+
+use tenure_benches::measure::{Kind, Lane, Sample, Seat, waited};
+
+use super::{LeaseTable, each};
+use crate::options::Options;
+use crate::tasks::{HELD_TTL, Task};
+
+/// Who holds the leases that stay out.
+const HOLDER: u64 = 1;
+
+/// The condition that the tables are in before anything is measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Condition {
+    /// Keys that were held once and are not any more.
+    pub(crate) seen: Range<u64>,
+    /// Keys that are held all the time.
+    pub(crate) held: Range<u64>,
+}
+
+/// The tokens of the leases that are held all the time.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    first: u64,
+    tokens: Vec<u64>,
+}
+
+impl Held {
+    #[inline(always)]
+    pub(crate) fn token(&self, key: u64) -> u64 {
+        self.tokens[(key - self.first) as usize]
+    }
+}
+
+/// One contender in its condition.
+pub(crate) struct Entrant {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// The growth of resident memory, if the system says.
+    pub(crate) resident: Option<u64>,
+    /// The time of one grant of the held keys in nanoseconds, all growth included, waiting for a
+    /// processor not.
+    pub(crate) grant_nanos: f64,
+    run: Box<dyn Fn(&Task, Seat<'_>) -> Sample + Sync>,
+}
+
+impl Entrant {
+    pub(crate) fn lane<'entrant>(&'entrant self, task: &Task) -> Lane<'entrant> {
+        let task = *task;
+        Lane {
+            name: self.name,
+            kind: self.kind,
+            run: Box::new(move |seat| (self.run)(&task, seat)),
+        }
+    }
+}
+
+/// Is shown each contender.
+pub(crate) trait Visit {
+    /// `new` makes an empty one.
+    fn table<T: LeaseTable>(&mut self, name: &'static str, kind: Kind, new: impl Fn() -> T);
+}
+
+/// The contenders that are wanted, in that condition.
+pub(crate) fn field(options: &Options, condition: &Condition) -> Vec<Entrant> {
+    let mut builder = Builder {
+        options,
+        condition,
+        entrants: vec![],
+    };
+    each(&mut builder);
+    builder.entrants
+}
+
+struct Builder<'f> {
+    options: &'f Options,
+    condition: &'f Condition,
+    entrants: Vec<Entrant>,
+}
+
+impl Visit for Builder<'_> {
+    fn table<T: LeaseTable>(&mut self, name: &'static str, kind: Kind, new: impl Fn() -> T) {
+        if !self.options.wants(name) {
+            return;
+        }
+        let Condition { seen, held } = self.condition;
+        let before = resident_bytes();
+        let table = new();
+        if T::KEEPS_ENTRIES {
+            for key in seen.clone() {
+                let lease = granted(&table, key);
+                let released = table.release(lease);
+                assert!(released, "nobody else could have released {key}");
+            }
+        }
+        let (start, waited_before) = (Instant::now(), waited());
+        let grant = |key| {
+            let lease = granted(&table, key);
+            let token = T::token(&lease);
+            table.keep(lease);
+            token
+        };
+        let tokens: Vec<u64> = held.clone().map(grant).collect();
+        let waited = waited().saturating_sub(waited_before);
+        let ran = start.elapsed().saturating_sub(waited);
+        let grown = |before| resident_bytes().map(|after| after.saturating_sub(before));
+        let own = (tokens.len() * size_of::<u64>()) as u64;
+        let held = Held {
+            first: held.start,
+            tokens,
+        };
+        self.entrants.push(Entrant {
+            name,
+            kind,
+            resident: before
+                .and_then(grown)
+                .map(|bytes| bytes.saturating_sub(own)),
+            grant_nanos: ran.as_nanos() as f64 / held.tokens.len() as f64,
+            run: Box::new(move |task, seat| task.run(&table, &held, seat)),
+        });
+    }
+}
+
+/// A lease that stays out, of a key that nobody holds.
+pub(crate) fn granted<T: LeaseTable>(table: &T, key: u64) -> T::Lease<'_> {
+    let granted = table.acquire(black_box(key), HOLDER, HELD_TTL);
+    granted.unwrap_or_else(|_| panic!("key {key} was refused, though nobody holds it"))
+}
+
+/// The resident memory of this process, where the system tells it as Linux does.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}

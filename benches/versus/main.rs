@@ -1,0 +1,59 @@
+//! `tenure` beside what one would take instead, and beside what the hardware takes at the least.
+//!
+//! ```text
+//! cargo bench --bench versus                            everything; the report is target/versus/report.html
+//! cargo bench --bench versus -- --json                  the same, and all numbers as JSON
+//! cargo bench --bench versus -- -w pair/shared -t 1     only these rows, of one thread
+//! cargo bench --bench versus -- -w storm -c scc         only tenure and scc, at one workload
+//! cargo bench --bench versus -- --help                  all options
+//! ```
+//!
+//! Contenders run in one process and take turns; a ratio is the median of the ratios within a round: see
+//! [`tenure_benches::measure`].
+
+// Counts become ratios here; none of them comes near 2^52.
+#![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
+
+mod bench;
+mod contenders;
+mod floors;
+mod keys;
+mod options;
+mod report;
+mod rows;
+mod targets;
+mod tasks;
+mod workloads;
+
+use std::error::Error;
+use std::io;
+
+use bench::Bench;
+use options::Options;
+use report::Report;
+use workloads::WORKLOADS;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::from_args();
+    if options.list {
+        for (name, about, _) in WORKLOADS {
+            println!("{name:<12}{about}");
+        }
+        return Ok(());
+    }
+    let mut bench = Bench::new(options);
+    for (_, _, run) in WORKLOADS {
+        run(&mut bench);
+    }
+    let report = Report {
+        targets: targets::verdicts(&bench.rows),
+        rows: bench.rows,
+    };
+    if bench.options.json {
+        serde_json::to_writer_pretty(io::stdout().lock(), &report)?;
+        println!();
+    } else {
+        report.write_text(&mut io::stdout().lock())?;
+    }
+    Ok(())
+}
