@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::driver::Driver;
-use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen};
+use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen, Short};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
 use crate::owner::OwnerId;
 use crate::reservation::{self, KeeperThread};
 use crate::sync::Arc;
-use crate::table::Ended;
+use crate::table::{Ended, Name, Wanted};
 use crate::time::Timestamp;
 use crate::token::FencingToken;
 use crate::wish::{Mode, Wish};
@@ -246,10 +246,13 @@ impl LockManager {
             at_least,
         };
         let acquired = match self.engine.grant(request) {
-            Ok(acquired) => acquired,
+            Short::Granted(acquired) => acquired,
+            Short::Held(held) => return Err(held.into()),
             // A copy: the original stays in registers.
-            Err(begun) if begun.is_checked() => self.engine.grant_more(begun, &{ request })?,
-            Err(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
+            Short::Begun(begun) if begun.is_checked() => {
+                self.engine.grant_more(begun, &{ request })?
+            }
+            Short::Begun(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
         };
         Ok(Lease::new(&self.engine, key, owner, &acquired))
     }
@@ -289,14 +292,29 @@ impl LockManager {
     ) -> Result<Timestamp, RenewError> {
         let engine = &*self.engine;
         let now = engine.time.now();
-        let deadline = engine
-            .time
-            .deadline(now, ttl)
-            .map_err(|bad| bad_ttl(ttl, bad))?;
+        let wanted = match engine.time.renewal(now, ttl) {
+            Ok(wanted) => wanted,
+            Err(bad) => return Err(bad_ttl(ttl, bad)),
+        };
         let name = engine.name(key.to_key(&engine.seed), token.get());
-        match engine.renew_by_key(&name, deadline, now) {
-            Ok((deadline, _)) => Ok(engine.time.start_of(deadline)),
-            Err(unrenewed) => Err(renew_error(unrenewed, token)),
+        match engine.renew_short(&name, &wanted) {
+            Some(deadline) => Ok(engine.time.start_of(deadline)),
+            None => self.renew_otherwise(&name, wanted.ticks().1, now),
+        }
+    }
+
+    /// What is not a simple renewal.
+    #[cold]
+    #[inline(never)]
+    fn renew_otherwise(
+        &self,
+        name: &Name,
+        deadline: u64,
+        now: u64,
+    ) -> Result<Timestamp, RenewError> {
+        match self.engine.renew_by_key(name, deadline, now) {
+            Ok((deadline, _)) => Ok(self.engine.time.start_of(deadline)),
+            Err(unrenewed) => Err(renew_error(unrenewed, FencingToken::granted(name.token))),
         }
     }
 
@@ -328,6 +346,9 @@ impl LockManager {
         let engine = &*self.engine;
         let now = engine.time.now();
         let name = engine.name(key.to_key(&engine.seed), token.get());
+        if let Some(found) = engine.validate_short(&name, now) {
+            return Ok(self.holder_of(&Seen::plain(found), now));
+        }
         match engine.validate(&name, now) {
             Ok(seen) => Ok(self.holder_of(&seen, now)),
             Err(Ended::Expired | Ended::Recorded) => Err(ValidateError::Expired { token }),

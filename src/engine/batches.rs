@@ -1,7 +1,7 @@
 //! Batches: operations on many keys, one after the other, after the loads of all of them.
 
 use super::Engine;
-use super::grants::{Acquired, Denied, Request};
+use super::grants::{Acquired, Denied, Request, Short};
 use crate::key::Key;
 use crate::locals;
 pub(crate) use crate::table::CHUNK;
@@ -29,8 +29,9 @@ impl<L: Layout> Engine<L> {
         for (key, hash) in keys.iter().zip(hashes) {
             let request = request(*key);
             let granted = match self.grant_at(now, *hash, request) {
-                Ok(acquired) => Ok(acquired),
-                Err(begun) => {
+                Short::Granted(acquired) => Ok(acquired),
+                Short::Held(held) => Err(held),
+                Short::Begun(begun) => {
                     let granted = self.grant_more(begun, &{ request });
                     // That may have taken its time, or have run code of the user's.
                     now = self.time.now();

@@ -38,6 +38,15 @@ pub(crate) struct Request {
     pub(crate) at_least: u64,
 }
 
+/// What the short path came to.
+#[derive(Debug)]
+pub(crate) enum Short {
+    Granted(Acquired),
+    Held(Denied),
+    /// It is not simple.
+    Begun(Begun),
+}
+
 /// A grant that is not simple, and what has been done for it so far.
 #[derive(Debug)]
 pub(crate) struct Begun {
@@ -108,51 +117,55 @@ impl Capacity {
 }
 
 impl<L: Layout> Engine<L> {
-    /// Grants a lease of `ttl` from now, if that is simple. If not, [`grant_more`](Self::grant_more)
+    /// Grants a lease of `ttl` from now or refuses it, if that is simple. If not, [`grant_more`](Self::grant_more)
     /// goes on with what has been begun.
     ///
     /// Two functions and not one, so that a caller has a simple grant in registers.
     #[inline(always)]
-    pub(crate) fn grant(&self, request: Request) -> Result<Acquired, Begun> {
+    pub(crate) fn grant(&self, request: Request) -> Short {
         let now = self.time.now();
         self.grant_at(now, self.table.hash(request.key), request)
     }
 
     /// The same at a reading of the clock, of a key whose hash is known.
     #[inline(always)]
-    pub(super) fn grant_at(
-        &self,
-        now: u64,
-        hash: u64,
-        request: Request,
-    ) -> Result<Acquired, Begun> {
+    pub(super) fn grant_at(&self, now: u64, hash: u64, request: Request) -> Short {
         let in_range = request.at_least <= MAX_AT_LEAST;
-        let begun = |last, checked| Begun {
-            last,
-            now,
-            hash,
-            checked,
+        let begun = |last, checked| {
+            Short::Begun(Begun {
+                last,
+                now,
+                hash,
+                checked,
+            })
         };
         let mut entry = match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
             Ok(entry) => entry,
-            Err(last) => return Err(begun(last, false)),
+            Err(last) => return begun(last, false),
         };
         let local = &mut entry.local;
         if !local.last.is_of(now, request.ttl) && !self.stamp(local, now, request.ttl) {
-            return Err(begun(Some(entry), false));
+            return begun(Some(entry), false);
         }
         let stamp = local.last.stamp;
         let ask = request.ask(hash, stamp.deadline);
         // Not asked of a grant of any token, for which it is known here.
         if !in_range {
-            return Err(begun(Some(entry), false));
+            return begun(Some(entry), false);
         }
-        let Some(granted) = self.table.grant_fast(local, &ask, &stamp) else {
-            return Err(begun(Some(entry), true));
-        };
-        locals::put_back(entry);
-        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
-        Ok(Acquired::new(&granted, ask.deadline))
+        let is_live = |deadline| self.time.is_before(now, deadline);
+        match self.table.grant_fast(local, &ask, &stamp, is_live) {
+            Beside::Granted(granted) => {
+                locals::put_back(entry);
+                self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+                Short::Granted(Acquired::new(&granted, ask.deadline))
+            }
+            Beside::Held(held) => {
+                locals::put_back(entry);
+                Short::Held(self.held(&held, now))
+            }
+            Beside::Neither => begun(Some(entry), true),
+        }
     }
 
     /// Converts a TTL for this grant and those like it within the same reading of the clock. False
@@ -204,7 +217,7 @@ impl<L: Layout> Engine<L> {
         self.enter_now(wish)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn held(&self, lease: &Contents, now: u64) -> Denied {
         Denied::Held {
             owner: lease.owner,

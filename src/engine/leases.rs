@@ -31,7 +31,7 @@ impl Seen {
     }
 
     /// Of which it is not known where it stands.
-    pub(super) fn plain(contents: Contents) -> Self {
+    pub(crate) fn plain(contents: Contents) -> Self {
         Self {
             contents,
             handle: Handle::recorded(Mode::Exclusive.code()),
@@ -82,6 +82,37 @@ impl<L: Layout> Engine<L> {
         wanted: &impl Wanted,
     ) -> Option<(u64, Handle)> {
         self.table.renew_fast(handle, name, wanted)
+    }
+
+    /// Renews by token, if that is simple: the deadline that stands then. Otherwise
+    /// [`renew_by_key`](Self::renew_by_key) tells.
+    #[inline(always)]
+    pub(crate) fn renew_short(&self, name: &Name, wanted: &impl Wanted) -> Option<u64> {
+        self.with_short(|local| self.table.renew_spotted(local, name, wanted))
+    }
+
+    /// The lease that `name` names, live at the reading `now`, if that is simple to tell. Otherwise
+    /// [`validate`](Self::validate) does.
+    #[inline(always)]
+    pub(crate) fn validate_short(&self, name: &Name, now: u64) -> Option<Contents> {
+        let is_live = |deadline| self.time.is_before(now, deadline);
+        self.with_short(|local| self.table.validate_spotted(local, name, is_live))
+    }
+
+    /// Uses this thread's part, if it is in the slot and the manager has short paths. `f` leaves no chores.
+    #[inline(always)]
+    fn with_short<R>(&self, f: impl FnOnce(&Local) -> Option<R>) -> Option<R> {
+        match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
+            Ok(entry) => {
+                let result = f(&entry.local);
+                locals::put_back(entry);
+                result
+            }
+            Err(last) => {
+                last.map(locals::put_back);
+                None
+            }
+        }
     }
 
     pub(crate) fn renew_by_key(

@@ -70,10 +70,12 @@ impl World {
             ttl,
             at_least: 0,
         };
-        self.engine
-            .grant(request)
-            .or_else(|begun| self.engine.grant_more(begun, &request))
-            .map_err(AcquireError::from)
+        let granted = match self.engine.grant(request) {
+            Short::Granted(acquired) => Ok(acquired),
+            Short::Held(held) => Err(held),
+            Short::Begun(begun) => self.engine.grant_more(begun, &request),
+        };
+        granted.map_err(AcquireError::from)
     }
 
     /// Waits in the queue, or leaves it after a while.

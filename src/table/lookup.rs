@@ -1,8 +1,10 @@
 //! Rule 7: by key; and the walk over all leases.
 
+use super::array::{Array, Bucket};
 use super::bucket::{DONE, FROZEN};
-use super::cell::{Contents, State};
+use super::cell::{Cell, Contents, State};
 use super::ending::Ended;
+use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, Table, WALK_CHECK};
@@ -68,7 +70,60 @@ impl NotFound {
     }
 }
 
+/// A lease that was come upon in its bucket. What its cell says holds if the bucket
+/// [stands](Self::stands) as it was.
+#[derive(Clone, Copy)]
+pub(crate) struct Spotted<'t, L: Layout> {
+    bucket: Bucket<'t>,
+    word: BucketWord<L>,
+    pub(super) cell: Cell<'t>,
+    pub(super) state: State<L>,
+}
+
+impl<L: Layout> Spotted<'_, L> {
+    /// Whether the bucket has not changed up to now.
+    #[inline(always)]
+    pub(super) fn stands(&self) -> bool {
+        self.bucket.load_in_order::<L>() == self.word
+    }
+}
+
 impl<L: Layout> Table<L> {
+    /// The lease that stands under the key, if it is one of the first of its bucket, and nothing but leases
+    /// is before it. `None` tells nothing: then [`find`](Self::find) does.
+    #[inline(always)]
+    pub(super) fn spot<'t>(
+        &'t self,
+        array: &'t Array,
+        key: Key,
+        hash: u64,
+    ) -> Option<Spotted<'t, L>> {
+        let bucket = array.bucket(hash);
+        let word = bucket.load::<L>();
+        if !word.is_normal() {
+            return None;
+        }
+        let mut at = word.cell();
+        for _ in 0..FEW {
+            // The null cell is no lease.
+            let cell = self.cell(at);
+            let state = cell.state::<L>();
+            if !state.is_held() {
+                return None;
+            }
+            if cell.key() == key {
+                return Some(Spotted {
+                    bucket,
+                    word,
+                    cell,
+                    state,
+                });
+            }
+            at = cell.next();
+        }
+        None
+    }
+
     /// The lease that stands under the key, over or not.
     ///
     /// Lock-free; a retry means that the bucket changed.

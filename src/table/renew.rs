@@ -1,6 +1,6 @@
 //! Rule 3: a renewal.
 
-use super::cell::{Cell, KILLED_EXPIRED, State};
+use super::cell::{Cell, Contents, KILLED_EXPIRED, State};
 use super::ending::Ended;
 use super::layout::Layout;
 use super::local::Local;
@@ -95,6 +95,44 @@ impl<L: Layout> Table<L> {
             Some(renewed) => Ok(renewed),
             None => self.renew_by_key(local, name, deadline),
         }
+    }
+
+    /// Renews by key where that is simple: the lease is found among the first of its bucket, live and with
+    /// that token. Answers with the deadline that stands; `None` if not, and nothing has happened.
+    #[inline(always)]
+    pub(crate) fn renew_spotted(
+        &self,
+        local: &Local,
+        name: &Name,
+        wanted: &impl Wanted,
+    ) -> Option<u64> {
+        let spotted = self.spot(&local.array, name.key, name.hash)?;
+        let (cell, state) = (spotted.cell, spotted.state);
+        let (token, era) = (cell.token(), cell.era());
+        if !spotted.stands() || token != name.token {
+            return None;
+        }
+        let old = state.deadline(era);
+        if wanted.is_met_by(old) {
+            return Some(old);
+        }
+        let deadline = wanted.later_than(old)?;
+        let renewed = state.with_deadline(era, deadline)?;
+        cell.change(state, renewed).then_some(deadline)
+    }
+
+    /// The lease that `name` names, where that is as simple, and its deadline `is_live`.
+    #[inline(always)]
+    pub(crate) fn validate_spotted(
+        &self,
+        local: &Local,
+        name: &Name,
+        is_live: impl Fn(u64) -> bool,
+    ) -> Option<Contents> {
+        let spotted = self.spot(&local.array, name.key, name.hash)?;
+        let found = spotted.cell.contents(spotted.state);
+        let named = spotted.stands() && found.token == name.token;
+        (named && is_live(found.deadline)).then_some(found)
     }
 
     /// The same, wherever the lease lives now.

@@ -131,14 +131,14 @@ impl Hand {
         };
         if *path == Path::Fast {
             let stamp = Stamp::new::<Wide>(deadline);
-            if let Some(granted) = table.grant_fast(local, &ask, &stamp) {
-                return Ok(lease(granted));
-            }
             let now = local.now;
-            match table.grant_beside(local, &ask, &stamp, |deadline| deadline > now) {
-                Beside::Held(held) => return Err(Refused::Held(held)),
-                Beside::Granted(granted) => return Ok(lease(granted)),
-                Beside::Neither => {}
+            let is_live = |deadline| deadline > now;
+            for path in [Table::grant_fast, Table::grant_beside] {
+                match path(table, local, &ask, &stamp, is_live) {
+                    Beside::Held(held) => return Err(Refused::Held(held)),
+                    Beside::Granted(granted) => return Ok(lease(granted)),
+                    Beside::Neither => {}
+                }
             }
         }
         table.grant(local, &ask).map(lease)
