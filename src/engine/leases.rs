@@ -109,7 +109,9 @@ impl<L: Layout> Engine<L> {
                 result
             }
             Err(last) => {
-                last.map(locals::put_back);
+                if let Some(other) = last {
+                    locals::put_back(other);
+                }
                 None
             }
         }

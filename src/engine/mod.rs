@@ -119,6 +119,16 @@ impl<L: Layout> Cells for Table<L> {
     fn wheel_next(&self, cell: u32) -> &AtomicU64 {
         self.cell(cell).wheel_next()
     }
+
+    #[inline]
+    fn words(&self, cell: u32) -> (&AtomicU64, &AtomicU64) {
+        let cell = self.cell(cell);
+        (cell.wheel(), cell.wheel_next())
+    }
+
+    fn fetch(&self, cells: impl Iterator<Item = u32>) {
+        self.fetch_due(cells);
+    }
 }
 
 impl<L: Layout> Home for Engine<L> {

@@ -6,7 +6,7 @@
 use super::bucket::{DONE, NORMAL, UNINIT};
 use super::cell::{
     Cell, Contents, DEAD, HELD, KILLED_EXPIRED, KILLED_RELEASED, KILLED_REVOKED, KILLED_TAKEN,
-    State,
+    State, TIMER,
 };
 use super::grant::FEW;
 use super::layout::Layout;
@@ -243,8 +243,11 @@ impl<L: Layout> Table<L> {
         let cell = self.cell(at);
         loop {
             let state = cell.state_in_order::<L>();
-            if !state.is_lease() {
+            if state.tag() == TIMER {
                 return self.look_at_timer(local, at).unwrap_or(Look::Nothing);
+            }
+            if !state.is_lease() {
+                return Look::Nothing;
             }
             let contents = cell.contents(state);
             if cell.state::<L>() != state {
@@ -277,7 +280,7 @@ impl<L: Layout> Table<L> {
                     // It may be renewed before that.
                     return Look::At(local.now + 1);
                 }
-                self.kill(local, hash, at, state, KILLED_EXPIRED);
+                self.kill_seen(local, (hash, at), state, &contents, KILLED_EXPIRED);
             } else if bucket.load::<L>() == word && cell.state::<L>() == state {
                 // Filled in, but not published yet; or unlinked, and about to be `DEAD`.
                 return Look::At(local.now + 1);
@@ -295,24 +298,31 @@ impl<L: Layout> Table<L> {
         state: State<L>,
         reason: u64,
     ) -> bool {
+        // Read before the CAS: afterwards the cell may be anybody's.
+        let contents = self.cell(at).contents(state);
+        self.kill_seen(local, (hash, at), state, &contents, reason)
+    }
+
+    /// The same of a lease whose contents have been read, under that hash and in that cell.
+    fn kill_seen(
+        &self,
+        local: &mut Local,
+        (hash, at): (u64, u32),
+        state: State<L>,
+        contents: &Contents,
+        reason: u64,
+    ) -> bool {
         debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
         let killed = state.with_tag(reason);
-        // Read before the CAS: afterwards the cell may be anybody's.
-        let Contents {
-            key,
-            token,
-            owner,
-            deadline,
-        } = self.cell(at).contents(state);
-        let won = state.is_held() && self.cell(at).change(state, killed);
-        if won {
-            self.finish(local, hash, at, killed);
+        let cell = self.cell(at);
+        let won = state.is_held() && cell.change(state, killed);
+        if won && (self.finish(local, hash, (at, cell), killed) || local.observed) {
             let note = Note {
-                key,
+                key: contents.key,
                 hash,
-                token,
-                owner,
-                deadline,
+                token: contents.token,
+                owner: contents.owner,
+                deadline: contents.deadline,
                 told: false,
                 loss: match reason {
                     KILLED_EXPIRED => Loss::Expired,
@@ -334,14 +344,20 @@ impl<L: Layout> Table<L> {
         taken
     }
 
-    /// Rule 5: takes a killed cell out of sight, and reports, unless somebody else has.
-    fn finish(&self, local: &mut Local, hash: u64, at: u32, killed: State<L>) {
-        let cell = self.cell(at);
+    /// Rule 5: takes a killed cell out of sight, and reports, unless somebody else has. False if its key has
+    /// no mark: the bucket is empty by this call.
+    fn finish(
+        &self,
+        local: &mut Local,
+        hash: u64,
+        (at, cell): (u32, Cell<'_>),
+        killed: State<L>,
+    ) -> bool {
         loop {
             let bucket = local.array.bucket(hash);
             let word = bucket.load_in_order::<L>();
             if cell.state::<L>() != killed || matches!(word.flag(), DONE | UNINIT) {
-                return;
+                return true;
             }
             if word.flag() == NORMAL && word.cell() == at {
                 let next = cell.next();
@@ -349,22 +365,24 @@ impl<L: Layout> Table<L> {
                     continue;
                 };
                 if bucket.change(word, word.with_cell(keep)) {
-                    self.report(local, at, killed);
+                    // This thread alone has unlinked it.
+                    Self::count(local, killed, killed.deadline(cell.era()));
                     cell.set_state(killed.with_tag(DEAD));
                     self.give_cell(local, at);
                     if next != keep {
                         self.free_skipped(local, next, keep);
                     }
-                    return;
+                    // A mark would be kept; and who puts one later has seen no lease.
+                    return keep != 0;
                 }
                 continue;
             }
             match self.links(bucket, word, at) {
                 Some(true) => {
                     self.bury(local, at, killed);
-                    return;
+                    return true;
                 }
-                Some(false) => return,
+                Some(false) => return true,
                 None => {}
             }
         }
@@ -377,12 +395,6 @@ impl<L: Layout> Table<L> {
         if self.cell(at).change(killed, killed.with_tag(DEAD)) {
             Self::count(local, killed, deadline);
         }
-    }
-
-    /// Reports the end of a cell that this thread alone unlinked.
-    fn report(&self, local: &mut Local, at: u32, killed: State<L>) {
-        let deadline = killed.deadline(self.cell(at).era());
-        Self::count(local, killed, deadline);
     }
 
     fn count(local: &mut Local, killed: State<L>, deadline: u64) {

@@ -106,6 +106,16 @@ pub(crate) trait Cells {
     fn wheel(&self, cell: u32) -> &AtomicU64;
     /// The links.
     fn wheel_next(&self, cell: u32) -> &AtomicU64;
+    /// Both.
+    #[inline]
+    fn words(&self, cell: u32) -> (&AtomicU64, &AtomicU64) {
+        (self.wheel(cell), self.wheel_next(cell))
+    }
+    /// These are about to be looked at, one after the other: whatever that takes from memory can be
+    /// brought at the same time.
+    fn fetch(&self, cells: impl Iterator<Item = u32>) {
+        let _ = cells;
+    }
 }
 
 /// What an advance did.

@@ -4,7 +4,7 @@ use std::array;
 
 use super::Cells;
 use super::word::Word;
-use crate::sync::{AtomicU32, AtomicU64, MODELLED, Ordering, fence};
+use crate::sync::{AtomicU32, AtomicU64, MODELLED, Ordering, fence, fence_after_rmw};
 
 /// A range of one level is `2^LEVEL_BITS` ranges of the level below. Models make do with few.
 const LEVEL_BITS: u32 = if MODELLED { 1 } else { 7 };
@@ -128,8 +128,13 @@ impl Link {
 
     /// The head that `cell` points at with this link; whoever took the list may ask.
     pub(super) fn next(self, cells: &impl Cells, cell: u32) -> u32 {
+        self.next_in(cells.wheel_next(cell))
+    }
+
+    /// The same, of the cell whose links these are.
+    pub(super) fn next_in(self, links: &AtomicU64) -> u32 {
         // Relaxed: the swap that took the list acquired what its pushes released.
-        (cells.wheel_next(cell).load(Ordering::Relaxed) >> self.shift()) as u32
+        (links.load(Ordering::Relaxed) >> self.shift()) as u32
     }
 
     /// Pushes `cell`, whose link of this kind belongs to the caller.
@@ -194,7 +199,7 @@ impl Shard {
         // Partner: the fence between the position and the slots in `Turn::run`. If ours comes
         // first, that advance finds the cell in its slot; if theirs, we read its position, see
         // that the slot may have been taken before the cell was in it, and flag it.
-        fence(Ordering::SeqCst);
+        fence_after_rmw();
         let position = self.position.load(Ordering::Relaxed);
         if place.visit <= position {
             self.flag(place.slot);

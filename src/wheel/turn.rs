@@ -8,7 +8,7 @@ use super::shard::{
 };
 use super::word::Word;
 use super::{Cells, Wheel};
-use crate::sync::{MODELLED, Ordering, fence};
+use crate::sync::{AtomicU64, MODELLED, Ordering, fence, fence_after_rmw};
 
 /// How many cells a wheel moves from each level to the one below in a tick, if it has the time: some
 /// 50 microseconds of work. At that rate 8 million cells move in a range of the last level. (Less in
@@ -18,6 +18,9 @@ pub(super) const PORTION: u64 = match () {
     () if cfg!(any(test, fuzzing)) => 4,
     () => 512,
 };
+
+/// Of how many cells the owner of the cells is told together that they are about to be looked at.
+const FETCH: usize = 32;
 
 /// What the thread that advances keeps of a shard from one turn to the next.
 #[derive(Debug, Default)]
@@ -169,20 +172,40 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     fn work_off(&mut self, chain: u32, mut most: u64) -> u32 {
         debug_assert_eq!(self.chain, 0, "one list at a time");
         self.chain = chain;
+        let mut fetched = 0;
         while self.chain != 0 && most > 0 {
             most -= 1;
+            if fetched == 0 {
+                fetched = FETCH;
+                self.fetch();
+            }
+            fetched -= 1;
             let cell = self.chain - 1;
+            let (word, links) = self.cells.words(cell);
             // Read before the cell is linked again, by us or, once its word says so, by anybody.
-            let next = Link::Slot.next(self.cells, cell);
-            let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
-            if word.tick() > self.now {
+            let next = Link::Slot.next_in(links);
+            let tick = Word(word.load(Ordering::Acquire)).tick();
+            if tick > self.now {
                 self.chain = next;
-                self.put(cell, word.tick());
+                self.put(cell, tick);
             } else {
-                self.fire(cell, next);
+                self.fire(cell, word, next);
             }
         }
         std::mem::take(&mut self.chain)
+    }
+
+    /// Tells which of the next cells of the list in hand are due.
+    fn fetch(&self) {
+        let mut chain = self.chain;
+        let next = std::iter::from_fn(|| {
+            let cell = chain.checked_sub(1)?;
+            let (word, links) = self.cells.words(cell);
+            chain = Link::Slot.next_in(links);
+            Some((cell, Word(word.load(Ordering::Relaxed)).tick()))
+        });
+        let due = |(cell, tick): (u32, u64)| (tick <= self.now).then_some(cell);
+        self.cells.fetch(next.take(FETCH).filter_map(due));
     }
 
     /// The same for a whole slot.
@@ -202,18 +225,16 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     }
 
     /// The linked tick of a cell has come.
-    fn fire(&mut self, cell: u32, next: u32) {
+    fn fire(&mut self, cell: u32, word: &AtomicU64, next: u32) {
         let wanted = self.look_at(cell);
         self.chain = next;
         let tick = wanted.map(|tick| clamp(tick, self.now, cell));
         let new = tick.map_or(Word::UNLINKED, Word::linked_at);
         // This takes any early look back: whatever it was wanted for is seen by the looks here.
-        self.cells
-            .wheel(cell)
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-                Some(new.in_place_of(Word(word)).0)
-            })
-            .expect("the update is unconditional");
+        word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+            Some(new.in_place_of(Word(word)).0)
+        })
+        .expect("the update is unconditional");
         // An unlinked cell may be linked by anybody from here on.
         if let Some(tick) = tick {
             self.put(cell, tick);
@@ -288,11 +309,12 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     }
 
     /// Looks once more at a cell whose registration has just become later or been dropped.
+    /// The last of the caller's steps was a read-modify-write.
     fn look_again(&mut self, cell: u32) {
         // Partner: the fence between the publication of a deadline and the load of the word. If
         // ours comes first, the grant or renewal sees our word and registers the cell again if it
         // must; if theirs, we see the new deadline here.
-        fence(Ordering::SeqCst);
+        fence_after_rmw();
         if let Some(tick) = self.look_at(cell) {
             let word = self.cells.wheel(cell).load(Ordering::Acquire);
             if Word(word).first_look() > tick {

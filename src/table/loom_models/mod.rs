@@ -2,8 +2,8 @@
 //! allow, with the reorderings of weak memory.
 //!
 //! Run with `RUSTFLAGS="--cfg tenure_loom -C overflow-checks" cargo test --release --lib loom_models`.
-//! Each model runs twice: with the fast paths tried first, as the engine does, and with the full rules
-//! alone. Each one's doc names broken steps with which it was seen to fail, or says that none was.
+//! Each model runs three times: with the fast paths of a guard tried first, as the engine does, with those
+//! by key, and with the full rules alone. Each one's doc names broken steps with which it was seen to fail, or says that none was.
 //! (A spawned thread's writes are not tried before the first thread's earlier loads: the reader
 //! belongs into the spawned one.)
 //!
@@ -28,16 +28,20 @@ use crate::sync::Ordering;
 
 type Small = Table<Wide>;
 
-/// Whether the threads of a model try the fast paths first.
+/// Which fast paths the threads of a model try first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
+    /// Those of a guard.
     Fast,
+    /// Those that renew and validate by key.
+    ByKey,
+    /// None.
     Slow,
 }
 
-/// Runs the body through its interleavings on both paths.
+/// Runs the body through its interleavings on all paths.
 fn model(preemptions: usize, body: impl Fn(Path) + Copy + Sync + Send + 'static) {
-    for path in [Path::Fast, Path::Slow] {
+    for path in [Path::Fast, Path::ByKey, Path::Slow] {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound.get_or_insert(preemptions);
         builder.max_branches = 20_000;
@@ -160,6 +164,11 @@ impl Hand {
                     None => table.renew(local, lease.handle, &name, deadline)?,
                 }
             }
+            Path::ByKey => match table.renew_spotted(local, &name, &(local.now, deadline)) {
+                // The guard's part of a renewal is not told of it.
+                Some(deadline) => (deadline, lease.handle),
+                None => table.renew_by_key(local, &name, deadline)?,
+            },
             Path::Slow => table.renew_by_key(local, &name, deadline)?,
         };
         let renewed = Lease {
@@ -187,7 +196,16 @@ impl Hand {
     /// The deadline of the lease.
     fn validate(&mut self, lease: &Lease) -> Result<u64, Ended> {
         let name = self.name(lease);
-        let found = self.table.validate(&mut self.local, &name)?;
+        let Self { table, local, path } = self;
+        if *path == Path::ByKey {
+            let now = local.now;
+            let spotted = table.validate_spotted(local, &name, |deadline| deadline > now);
+            if let Some(found) = spotted {
+                assert_eq!(found.owner, lease.raw as u64, "a torn answer");
+                return Ok(found.deadline);
+            }
+        }
+        let found = table.validate(local, &name)?;
         Ok(found.contents.deadline)
     }
 
