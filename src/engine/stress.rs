@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Acquired, Engine, Entered, Options, Request};
+use crate::engine::{Acquired, Engine, Entered, Options, Request, Short};
 use crate::error::AcquireError;
 use crate::key::HashSeed;
 use crate::table::{Name, Narrow, Origin};
