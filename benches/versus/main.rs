@@ -41,8 +41,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let mut bench = Bench::new(options);
-    for (_, _, run) in WORKLOADS {
-        run(&mut bench);
-    }
+    bench.run(WORKLOADS.iter().map(|(_, _, run)| *run));
     Report::new(bench.rows).publish(&bench.options)
 }

@@ -9,6 +9,8 @@ use clap::Parser;
 /// least: all of them in one process, in turns.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "versus", version)]
+// Switches are what they are.
+#[allow(clippy::struct_excessive_bools)]
 pub(crate) struct Options {
     /// Only workloads, or rows of them, whose name contains one of these ("pair", "pair/shared/zipf",
     /// "storm"); --list shows them.

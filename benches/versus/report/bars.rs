@@ -36,10 +36,15 @@ pub(super) fn bars(row: &Row, name: &str) -> Result<String> {
     let bottom = TOP + LINE * entries.len() as f64;
     let label = format!("{}, {}", row.name, metric(name));
     draw((width, bottom + BOTTOM), &label, |canvas| {
+        let mut free = f64::NEG_INFINITY;
         for value in scale.ticks() {
-            let x = scale.at(value);
+            let (x, text) = (scale.at(value), tick(value));
+            let half = width_of(text.chars().count()) / 2.0;
             canvas.line((x, TOP), (x, bottom + 4.0), &GRID)?;
-            canvas.text(&tick(value), (x, bottom + 14.0), At::Middle, FAINT, false)?;
+            if x - half >= free {
+                canvas.text(&text, (x, bottom + 14.0), At::Middle, FAINT, false)?;
+                free = x + half + GAP;
+            }
         }
         let how = if scale.is_logarithmic() {
             ", logarithmic scale"

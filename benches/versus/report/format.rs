@@ -39,14 +39,21 @@ fn thousands(value: f64) -> String {
     text
 }
 
-/// A number on an axis: the same without zeros at its end.
+/// A round number on an axis, as short as it can be.
 pub(super) fn tick(value: f64) -> String {
+    let (value, unit) = match value {
+        1e9.. => (value / 1e9, "G"),
+        1e6.. => (value / 1e6, "M"),
+        1e3.. => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
     let text = number(value);
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    let text = if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.')
     } else {
-        text
-    }
+        &text
+    };
+    format!("{text}{unit}")
 }
 
 /// How many times.

@@ -81,6 +81,7 @@ fn how_to_read() -> Markup {
                 "differ a little from the ratio of the medians."
             }
             li { "“To tenure” is how many times tenure’s number it is: 2× takes twice as long." }
+            li { "“1k/2t” in a name is: a thousand keys, two threads." }
             li { "“To floor” is the same for the first floor, which is the green line in a chart." }
             li { "“ns” is nanoseconds of one thread for one operation. “Per µs” counts the operations of all threads." }
         }
@@ -149,7 +150,9 @@ fn one_workload(report: &Report, workload: &str) -> Result<Markup> {
 
 fn one_section(section: &Section<'_>) -> Result<Markup> {
     if section.is_alone() {
-        return one_row(section.rows[0]);
+        let row = section.rows[0];
+        let part = one_row(row)?;
+        return Ok(html! { (heading(row)) (part) });
     }
     let overview = if has_columns(section) {
         Some(grid(section)?)
@@ -169,15 +172,20 @@ fn one_section(section: &Section<'_>) -> Result<Markup> {
         }
         @for (row, part) in section.rows.iter().zip(&rows) {
             @if folded {
-                details {
+                details id=(slug(&row.name)) {
                     summary { (row.name) }
                     div { (part) }
                 }
             } @else {
+                (heading(row))
                 (part)
             }
         }
     })
+}
+
+fn heading(row: &Row) -> Markup {
+    html! { h3 id=(slug(&row.name)) { (row.name) } }
 }
 
 fn one_row(row: &Row) -> Result<Markup> {
@@ -195,7 +203,6 @@ fn one_row(row: &Row) -> Result<Markup> {
     };
     let charts = charts?;
     Ok(html! {
-        h3 id=(slug(&row.name)) { (row.name) }
         p.about { "One operation: " (row.operation) "." }
         div.row {
             @for chart in &charts { (PreEscaped(chart)) }

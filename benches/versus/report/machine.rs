@@ -106,15 +106,24 @@ fn output(program: &str, arguments: &[&str]) -> Option<String> {
 
 /// The command that one would type.
 fn command(arguments: impl Iterator<Item = String>) -> String {
-    let mut command = "cargo bench --bench versus".to_owned();
-    // Cargo adds that one.
-    for (at, argument) in arguments.filter(|one| one != "--bench").enumerate() {
-        command += if at == 0 { " -- " } else { " " };
+    let quoted = |argument: String| {
         if argument.contains(' ') {
-            command += &format!("'{argument}'");
+            format!("'{argument}'")
         } else {
-            command += &argument;
+            argument
         }
-    }
-    command
+    };
+    // Cargo adds that one.
+    let arguments: Vec<_> = arguments
+        .filter(|one| one != "--bench")
+        .map(quoted)
+        .collect();
+    let command = ["cargo bench --bench versus".to_owned()];
+    let separator = (!arguments.is_empty()).then(|| "--".to_owned());
+    let words: Vec<_> = command
+        .into_iter()
+        .chain(separator)
+        .chain(arguments)
+        .collect();
+    words.join(" ")
 }

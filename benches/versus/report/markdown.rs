@@ -19,14 +19,8 @@ use crate::targets::Verdict;
 const BEGIN: &str = "<!-- versus: begin -->";
 const END: &str = "<!-- versus: end -->";
 
-/// The sections that a plot is drawn of. All of them are in the web page.
-const PLOTTED: [&str; 5] = [
-    "pair/shared/uniform",
-    "held",
-    "held/1M/memory",
-    "storm",
-    "timers",
-];
+/// What the names of the sections begin with that a plot is drawn of. All of them are in the web page.
+const PLOTTED: [&str; 4] = ["pair/shared/uniform", "held", "storm", "timers"];
 
 /// Writes the tables into that file, and the plots into a directory.
 pub(super) fn write(report: &Report, file: &Path, plots: Option<&Path>) -> Result<()> {
@@ -55,7 +49,7 @@ pub(super) fn write(report: &Report, file: &Path, plots: Option<&Path>) -> Resul
                 "Nanoseconds, and how many times as long as `tenure`.\n"
             )?;
         }
-        if PLOTTED.iter().any(|name| is_of(&section.name, name)) {
+        if PLOTTED.iter().any(|start| section.name.starts_with(start)) {
             let name = format!("{}.svg", slug(&section.name));
             fs::write(plots.join(&name), svg::file(&plot(&section)?))?;
             writeln!(text, "![{}]({link}/{name})\n", section.name)?;
@@ -68,11 +62,6 @@ pub(super) fn write(report: &Report, file: &Path, plots: Option<&Path>) -> Resul
     };
     fs::write(file, splice(&before, &text))?;
     Ok(())
-}
-
-/// Whether a section is that one, or one of that workload that stands alone.
-fn is_of(section: &str, name: &str) -> bool {
-    section == name || section.split('/').next() == Some(name) && name != "held"
 }
 
 fn plot(section: &Section<'_>) -> Result<String> {

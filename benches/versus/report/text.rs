@@ -17,11 +17,7 @@ pub(super) fn write(report: &Report, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "\n{}: {}", row.name, row.operation)?;
         write_table(&table(row), out)?;
     }
-    writeln!(out)?;
-    for verdict in &report.targets {
-        write_verdict(verdict, out)?;
-    }
-    Ok(())
+    write_verdicts(&report.targets, out)
 }
 
 fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
@@ -56,19 +52,28 @@ fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_verdict(verdict: &Verdict, out: &mut impl Write) -> io::Result<()> {
-    let unit = if verdict.metric == NS {
-        String::new()
-    } else {
-        format!(" ({})", metric(verdict.metric))
+fn write_verdicts(verdicts: &[Verdict], out: &mut impl Write) -> io::Result<()> {
+    let what = |verdict: &Verdict| {
+        if verdict.metric == NS {
+            verdict.ratio.clone()
+        } else {
+            format!("{}, {}", verdict.ratio, metric(verdict.metric))
+        }
     };
-    writeln!(
-        out,
-        "{:<28}{:<40}{:>9}  {:<9}{}{unit}",
-        verdict.row,
-        verdict.ratio,
-        number(verdict.value),
-        verdict.target,
-        verdict.word(),
-    )
+    let width = |length: &dyn Fn(&Verdict) -> usize| verdicts.iter().map(length).max().unwrap_or(0);
+    let rows = width(&|verdict| verdict.row.chars().count());
+    let whats = width(&|verdict| what(verdict).chars().count());
+    writeln!(out)?;
+    for verdict in verdicts {
+        writeln!(
+            out,
+            "{:<rows$}  {:<whats$}{:>9}  {:<9}{}",
+            verdict.row,
+            what(verdict),
+            number(verdict.value),
+            verdict.target,
+            verdict.word(),
+        )?;
+    }
+    Ok(())
 }

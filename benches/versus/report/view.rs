@@ -80,7 +80,7 @@ fn telling(row: &Row) -> Vec<&'static str> {
     };
     [
         of(PER_US, &differs),
-        of(SUCCEEDED, &|share| share.median < 99.95),
+        of(SUCCEEDED, &|share| share.median < 99.5),
         of(DISTURBED, &|share| share.median > 5.0),
     ]
     .into_iter()
@@ -157,7 +157,11 @@ pub(super) fn table(row: &Row) -> Table {
         }
     }
     for name in telling(row) {
-        columns.push((metric(name), name, Box::new(|entry| number(entry.median))));
+        let cell: Cell = match name {
+            PER_US => Box::new(|entry| number(entry.median)),
+            _ => Box::new(|entry| format!("{:.0}", entry.median)),
+        };
+        columns.push((metric(name), name, cell));
     }
     let line = |who: Who| {
         let cells = columns.iter().map(|(_, name, cell)| {
@@ -212,16 +216,35 @@ pub(super) fn sections(rows: &[Row]) -> Vec<Section<'_>> {
             }),
         }
     }
+    for section in &mut sections {
+        section.lengthen_name();
+    }
     sections
 }
 
 impl Section<'_> {
+    /// Takes into the name what is the same in all rows: `held/1M`.
+    fn lengthen_name(&mut self) {
+        while let [first, _, ..] = self.rows[..] {
+            let rest = first.name[self.name.len()..].trim_start_matches('/');
+            let Some((part, _)) = rest.split_once('/') else {
+                break;
+            };
+            let longer = format!("{}/{part}", self.name);
+            let start = format!("{longer}/");
+            if !self.rows.iter().all(|row| row.name.starts_with(&start)) {
+                break;
+            }
+            self.name = longer;
+        }
+    }
+
     /// A row's name within the section.
     pub(super) fn short_name(&self, row: &Row) -> String {
         let rest = row.name.strip_prefix(&self.name).unwrap_or(&row.name);
         let rest = rest.trim_start_matches('/');
         let name = if rest.is_empty() { &row.name } else { rest };
-        name.replace('/', " ")
+        name.replace('/', ", ")
     }
 
     /// Whether it is one row with metrics of its own.
