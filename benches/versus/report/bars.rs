@@ -13,7 +13,7 @@ const LINE: f64 = 22.0;
 const TOP: f64 = 6.0;
 const BAR: f64 = 14.0;
 /// The part of the width between the names and the numbers.
-const PLOT: f64 = 330.0;
+const PLOT: f64 = 270.0;
 /// For the axis.
 const BOTTOM: f64 = 44.0;
 /// Between a bar and its number.

@@ -139,7 +139,7 @@ fn head(text: &mut String, heads: &[&str], left: usize) -> fmt::Result {
 fn line<'c>(text: &mut String, cells: impl IntoIterator<Item = &'c str>) -> fmt::Result {
     let cells: Vec<String> = cells
         .into_iter()
-        .map(|cell| cell.replace('|', "\\|"))
+        .map(|cell| cell.replace('|', "\\|").replace('<', "&lt;"))
         .collect();
     writeln!(text, "| {} |", cells.join(" | "))
 }

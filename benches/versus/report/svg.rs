@@ -46,6 +46,8 @@ pub(super) fn hex(RGBColor(red, green, blue): RGBColor) -> String {
 
 /// Font size in pixels.
 const SIZE: f64 = 13.0;
+/// What the backend divides sizes by.
+const EM: f64 = 1.24;
 
 /// About how wide a text of so many characters is.
 pub(super) const fn width_of(characters: usize) -> f64 {
@@ -85,7 +87,7 @@ pub(super) fn draw(
         .replace(" opacity=\"1\"", "")
         .replace(" stroke=\"none\"", "")
         .replace(" font-family=\"sans-serif\"", "")
-        .replace(&format!(" font-size=\"{SIZE}\""), "")
+        .replace(&format!(" font-size=\"{}\"", SIZE * EM / EM), "")
         .replace(">\n", ">")
         .replace("\n</text>", "</text>");
     let label = label.replace('&', "&amp;").replace('"', "&quot;");
@@ -143,8 +145,7 @@ impl Canvas<'_> {
             At::Middle => HPos::Center,
             At::Right => HPos::Right,
         };
-        // The backend divides by that number.
-        let font = FontDesc::new(FontFamily::SansSerif, SIZE * 1.24, style);
+        let font = FontDesc::new(FontFamily::SansSerif, SIZE * EM, style);
         let style = TextStyle::from(font)
             .color(&colour)
             .pos(Pos::new(horizontal, VPos::Center));
