@@ -11,7 +11,7 @@ use crate::rows::{Entry, NS};
 
 const LINE: f64 = 21.0;
 const HEAD_LINE: f64 = 16.0;
-const CELL: f64 = 78.0;
+const CELL: f64 = 86.0;
 const GAP: f64 = 6.0;
 /// Characters in a line of a column's head.
 const HEAD: usize = 11;

@@ -51,7 +51,7 @@ const EM: f64 = 1.24;
 
 /// About how wide a text of so many characters is.
 pub(super) const fn width_of(characters: usize) -> f64 {
-    characters as f64 * SIZE * 0.56
+    characters as f64 * SIZE * 0.6
 }
 
 /// Where a text is anchored.
