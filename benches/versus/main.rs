@@ -26,7 +26,6 @@ mod tasks;
 mod workloads;
 
 use std::error::Error;
-use std::io;
 
 use bench::Bench;
 use options::Options;
@@ -42,18 +41,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let mut bench = Bench::new(options);
-    for (_, _, run) in WORKLOADS {
-        run(&mut bench);
-    }
-    let report = Report {
-        targets: targets::verdicts(&bench.rows),
-        rows: bench.rows,
-    };
-    if bench.options.json {
-        serde_json::to_writer_pretty(io::stdout().lock(), &report)?;
-        println!();
-    } else {
-        report.write_text(&mut io::stdout().lock())?;
-    }
-    Ok(())
+    bench.run(WORKLOADS.iter().map(|(_, _, run)| *run));
+    Report::new(bench.rows).publish(&bench.options)
 }
