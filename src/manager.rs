@@ -329,7 +329,11 @@ impl LockManager {
     pub fn release(&self, key: impl ToKey, token: FencingToken) -> Result<(), ReleaseError> {
         let engine = &*self.engine;
         let name = engine.name(key.to_key(&engine.seed), token.get());
-        let released = engine.release_by_key(&name, engine.time.now());
+        let now = engine.time.now();
+        if engine.release_short(&name, now) {
+            return Ok(());
+        }
+        let released = engine.release_by_key(&name, now);
         released.map_err(|ended| release_error(ended, token))
     }
 
@@ -346,7 +350,9 @@ impl LockManager {
         let engine = &*self.engine;
         let now = engine.time.now();
         let name = engine.name(key.to_key(&engine.seed), token.get());
-        if let Some(found) = engine.validate_short(&name, now) {
+        if let Some(found) = engine.live_short(name.key, name.hash, now)
+            && found.token == name.token
+        {
             return Ok(self.holder_of(&Seen::plain(found), now));
         }
         match engine.validate(&name, now) {

@@ -33,7 +33,7 @@ type Small = Table<Wide>;
 enum Path {
     /// Those of a guard.
     Fast,
-    /// Those that renew and validate by key.
+    /// Those that renew, release and validate by key.
     ByKey,
     /// None.
     Slow,
@@ -190,6 +190,13 @@ impl Hand {
         {
             return Ok(());
         }
+        let now = local.now;
+        if *path == Path::ByKey {
+            if table.release_spotted(local, &name, |deadline| deadline > now) {
+                return Ok(());
+            }
+            return table.release_by_key(local, &name);
+        }
         table.release(local, lease.handle, &name)
     }
 
@@ -199,8 +206,9 @@ impl Hand {
         let Self { table, local, path } = self;
         if *path == Path::ByKey {
             let now = local.now;
-            let spotted = table.validate_spotted(local, &name, |deadline| deadline > now);
-            if let Some(found) = spotted {
+            let is_live = |deadline| deadline > now;
+            let spotted = table.live_spotted(local, name.key, name.hash, is_live);
+            if let Some(found) = spotted.filter(|found| found.token == name.token) {
                 assert_eq!(found.owner, lease.raw as u64, "a torn answer");
                 return Ok(found.deadline);
             }
