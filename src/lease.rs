@@ -207,11 +207,11 @@ impl<'m> Lease<'m> {
         if wanted.is_met_by(known) && engine.is_as_seen(self.handle(), self.key, self.token) {
             return Ok(engine.time.start_of(known));
         }
-        self.renew_later(&{ wanted }, now)
+        self.renew_later(&wanted, now)
     }
 
     /// A renewal to a later deadline than is known.
-    #[inline(never)]
+    #[inline(always)]
     fn renew_later(&self, wanted: &Renewal<'_>, now: u64) -> Result<Timestamp, RenewError> {
         let engine = self.hold.engine();
         if engine.is_observed() {
