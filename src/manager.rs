@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::driver::Driver;
-use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen, Short};
+use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
@@ -246,13 +246,13 @@ impl LockManager {
             at_least,
         };
         let acquired = match self.engine.grant(request) {
-            Short::Granted(acquired) => acquired,
-            Short::Held(held) => return Err(held.into()),
-            // A copy: the original stays in registers.
-            Short::Begun(begun) if begun.is_checked() => {
-                self.engine.grant_more(begun, &{ request })?
-            }
-            Short::Begun(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
+            Ok(acquired) => acquired,
+            Err(begun) if begun.is_checked() => match self.engine.refuse(begun, key) {
+                Ok(denied) => return Err(denied.into()),
+                // A copy: the original stays in registers.
+                Err(begun) => self.engine.grant_more(begun, &{ request })?,
+            },
+            Err(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
         };
         Ok(Lease::new(&self.engine, key, owner, &acquired))
     }

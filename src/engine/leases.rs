@@ -6,7 +6,7 @@ use crate::locals::{self, Entry};
 use crate::records::Holder;
 use crate::sync::Ordering;
 use crate::table::{
-    Contents, Ended, Found, Handle, Layout, Local, Name, NotFound, Unrenewed, Wanted,
+    Contents, Ended, FEW, Found, Handle, Layout, Local, Name, NotFound, Unrenewed, Wanted,
 };
 use crate::wish::Mode;
 
@@ -107,7 +107,7 @@ impl<L: Layout> Engine<L> {
     #[inline(always)]
     pub(crate) fn live_short(&self, key: Key, hash: u64, now: u64) -> Option<Contents> {
         let is_live = |deadline| self.time.is_before(now, deadline);
-        self.with_short(|local| self.table.live_spotted(local, key, hash, is_live))
+        self.with_short(|local| self.table.live_spotted(local, (key, hash), FEW, is_live))
     }
 
     /// Uses this thread's part, if it is in the slot and the manager has short paths. `f` leaves no chores.

@@ -33,7 +33,7 @@ pub(crate) use self::admission::Entered;
 pub(crate) use self::authority::{Authority, DEFAULT_TOKENS, State as AuthorityState};
 pub(crate) use self::batches::CHUNK;
 use self::deadlock::Detector;
-pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request, Short};
+pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
 use crate::key::{HashSeed, Key};

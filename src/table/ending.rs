@@ -79,7 +79,7 @@ impl<L: Layout> Table<L> {
         name: &Name,
         is_live: impl Fn(u64) -> bool,
     ) -> bool {
-        let Some(spotted) = self.spot(&local.array, name.key, name.hash) else {
+        let Some(spotted) = self.spot(&local.array, (name.key, name.hash), FEW) else {
             return false;
         };
         let (at, cell, state) = (spotted.at, spotted.cell, spotted.state);

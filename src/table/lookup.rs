@@ -4,7 +4,6 @@ use super::array::{Array, Bucket};
 use super::bucket::{DONE, FROZEN};
 use super::cell::{Cell, Contents, State};
 use super::ending::Ended;
-use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, Table, WALK_CHECK};
@@ -90,14 +89,14 @@ impl<L: Layout> Spotted<'_, '_, L> {
 }
 
 impl<L: Layout> Table<L> {
-    /// The lease that stands under the key, if it is one of the first of its bucket, and nothing but leases
-    /// is before it. `None` tells nothing: then [`find`](Self::find) does.
+    /// The lease that stands under the key, if it is one of the first so many of its bucket, and nothing but
+    /// leases is before it. `None` tells nothing: then [`find`](Self::find) does.
     #[inline(always)]
     pub(super) fn spot<'t, 'a>(
         &'t self,
         array: &'a Array,
-        key: Key,
-        hash: u64,
+        (key, hash): (Key, u64),
+        few: usize,
     ) -> Option<Spotted<'t, 'a, L>> {
         let bucket = array.bucket(hash);
         let word = bucket.load::<L>();
@@ -105,7 +104,7 @@ impl<L: Layout> Table<L> {
             return None;
         }
         let mut at = word.cell();
-        for _ in 0..FEW {
+        for _ in 0..few {
             // The null cell is no lease.
             let cell = self.cell(at);
             let state = cell.state::<L>();
@@ -131,11 +130,11 @@ impl<L: Layout> Table<L> {
     pub(crate) fn live_spotted(
         &self,
         local: &Local,
-        key: Key,
-        hash: u64,
+        (key, hash): (Key, u64),
+        few: usize,
         is_live: impl Fn(u64) -> bool,
     ) -> Option<Contents> {
-        let spotted = self.spot(&local.array, key, hash)?;
+        let spotted = self.spot(&local.array, (key, hash), few)?;
         let found = spotted.cell.contents(spotted.state);
         (spotted.stands() && is_live(found.deadline)).then_some(found)
     }

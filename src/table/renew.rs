@@ -2,6 +2,7 @@
 
 use super::cell::{Cell, KILLED_EXPIRED, State};
 use super::ending::Ended;
+use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::lookup::Found;
@@ -106,7 +107,7 @@ impl<L: Layout> Table<L> {
         name: &Name,
         wanted: &impl Wanted,
     ) -> Option<u64> {
-        let spotted = self.spot(&local.array, name.key, name.hash)?;
+        let spotted = self.spot(&local.array, (name.key, name.hash), FEW)?;
         let (cell, state) = (spotted.cell, spotted.state);
         let (token, era) = (cell.token(), cell.era());
         if !spotted.stands() || token != name.token {

@@ -137,12 +137,16 @@ impl Hand {
             let stamp = Stamp::new::<Wide>(deadline);
             let now = local.now;
             let is_live = |deadline| deadline > now;
-            for path in [Table::grant_fast, Table::grant_beside] {
-                match path(table, local, &ask, &stamp, is_live) {
-                    Beside::Held(held) => return Err(Refused::Held(held)),
-                    Beside::Granted(granted) => return Ok(lease(granted)),
-                    Beside::Neither => {}
-                }
+            if let Some(granted) = table.grant_fast(local, &ask, &stamp) {
+                return Ok(lease(granted));
+            }
+            if let Some(held) = table.live_spotted(local, (ask.key, ask.hash), 1, is_live) {
+                return Err(Refused::Held(held));
+            }
+            match table.grant_beside(local, &ask, &stamp, is_live) {
+                Beside::Held(held) => return Err(Refused::Held(held)),
+                Beside::Granted(granted) => return Ok(lease(granted)),
+                Beside::Neither => {}
             }
         }
         table.grant(local, &ask).map(lease)
@@ -207,7 +211,7 @@ impl Hand {
         if *path == Path::ByKey {
             let now = local.now;
             let is_live = |deadline| deadline > now;
-            let spotted = table.live_spotted(local, name.key, name.hash, is_live);
+            let spotted = table.live_spotted(local, (name.key, name.hash), grant::FEW, is_live);
             if let Some(found) = spotted.filter(|found| found.token == name.token) {
                 assert_eq!(found.owner, lease.raw as u64, "a torn answer");
                 return Ok(found.deadline);
