@@ -1,11 +1,15 @@
-//! What `tenure` is measured against: the lease table that people write by hand.
+//! What `tenure` is measured against: the lease table that people write by hand, on several maps and with
+//! either clock, and products that can be used as one.
 //!
-//! Every contender answers the same questions on every call. An acquire asks whether the key is
+//! Every hand-rolled contender answers the same questions on every call. An acquire asks whether the key is
 //! held and whether that lease is past its deadline; it records token, owner and deadline, and a
 //! refusal says who holds the key and for how long. A release checks the token. Two differences
 //! are left in, both in favour of the hand-rolled tables: their keys are plain `u64`s, where
 //! `tenure` keeps 128 bits; and their release does not look at the clock (so it can't say that the
 //! lease had expired), which spares them one of the two readings that `tenure` takes per pair.
+//!
+//! Products answer what they can: each file says what that is, and in whose favour it differs. They are
+//! left out of the rows that they have no answer to.
 
 mod field;
 mod kept;
@@ -25,7 +29,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-
 use tenure::{AcquireError, FencingToken, Lease, LockManager, OwnerId};
 use tenure_benches::measure::Kind;
 
@@ -38,7 +41,7 @@ pub(crate) use redis::{Pipelined, Redis};
 pub(crate) use removed::Removed;
 #[cfg(feature = "rocksdb")]
 pub(crate) use rocksdb::RocksDb;
-pub(crate) use scc::{Scc, SccKept};
+pub(crate) use scc::Scc;
 pub(crate) use sharded::Sharded;
 pub(crate) use time::{Coarse, Precise, Time};
 
@@ -61,7 +64,6 @@ pub(crate) fn each(visit: &mut impl Visit) {
     );
     visit.table("papaya, coarse", Kind::Coarse, Papaya::<Coarse>::new);
     visit.table("scc, coarse", Kind::Coarse, Scc::<Coarse>::new);
-    visit.table("scckept, coarse", Kind::Coarse, SccKept::<Coarse>::new);
     visit.table("dashmap kept", Kind::Instant, Kept::<Precise>::new);
     visit.table("dashmap removed", Kind::Instant, Removed::<Precise>::new);
     visit.table(
@@ -72,7 +74,6 @@ pub(crate) fn each(visit: &mut impl Visit) {
     visit.table("sharded mutex", Kind::Instant, Sharded::<Precise>::new);
     visit.table("papaya", Kind::Instant, Papaya::<Precise>::new);
     visit.table("scc", Kind::Instant, Scc::<Precise>::new);
-    visit.table("scckept", Kind::Instant, SccKept::<Precise>::new);
     visit.table("lockable", Kind::Product, Lockable::new);
     visit.table("moka", Kind::Product, Moka::new);
     #[cfg(feature = "rocksdb")]
