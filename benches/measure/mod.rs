@@ -191,7 +191,7 @@ fn repeat<F: FnMut() -> u64>(
             sample.waited = waited().saturating_sub(waited_before);
             return (sample, chunk, call);
         }
-        if calls == chunk && chunk < CHUNK && sample.elapsed - before < AMPLE {
+        if calls == chunk && chunk < CHUNK && sample.elapsed.saturating_sub(before) < AMPLE {
             chunk *= 2;
         }
         calls = chunk;

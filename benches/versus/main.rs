@@ -8,7 +8,7 @@
 //! cargo bench --bench versus -- --help                  all options
 //! ```
 //!
-//! RocksDB is a contender only if it is built in, against the system's library (here Debian's librocksdb-dev,
+//! `rocksdb` is a contender only if it is built in, against the system's library (here Debian's librocksdb-dev,
 //! and libclang-dev for the binding):
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //!     cargo bench -p tenure-benches --features rocksdb --bench versus
 //! ```
 //!
-//! Redis is one where there is `redis-server` to start, or a server that `TENURE_TEST_REDIS` names.
+//! `redis` is one where there is `redis-server` to start, or a server that `TENURE_TEST_REDIS` names.
 //!
 //! Contenders run in one process and take turns; a ratio is the median of the ratios within a round: see
 //! [`tenure_benches::measure`].
@@ -27,6 +27,7 @@
 mod bench;
 mod contenders;
 mod floors;
+mod honesty;
 mod keys;
 mod options;
 mod report;
@@ -50,6 +51,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{name:<12}{about}");
         }
         return Ok(());
+    }
+    if options.test {
+        honesty::check(&options);
     }
     let mut bench = Bench::new(options);
     for (_, _, run) in WORKLOADS {

@@ -37,6 +37,9 @@ impl Held {
     }
 }
 
+/// One thread's part of a slice of that task.
+type Run = dyn Fn(&Task, Seat<'_>) -> Sample + Sync;
+
 /// One contender in its condition.
 pub(crate) struct Entrant {
     pub(crate) name: &'static str,
@@ -47,7 +50,7 @@ pub(crate) struct Entrant {
     /// processor not.
     pub(crate) grant_nanos: f64,
     can: fn(&Task) -> bool,
-    run: Box<dyn Fn(&Task, Seat<'_>) -> Sample + Sync>,
+    run: Box<Run>,
 }
 
 impl Entrant {
