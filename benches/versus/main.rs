@@ -8,6 +8,16 @@
 //! cargo bench --bench versus -- --help                  all options
 //! ```
 //!
+//! `rocksdb` is a contender only if it is built in, against the system's library (here Debian's librocksdb-dev,
+//! and libclang-dev for the binding):
+//!
+//! ```text
+//! ROCKSDB_LIB_DIR=/usr/lib/x86_64-linux-gnu ROCKSDB_INCLUDE_DIR=/usr/include \
+//!     cargo bench -p tenure-benches --features rocksdb --bench versus
+//! ```
+//!
+//! `redis` is one where there is `redis-server` to start, or a server that `TENURE_TEST_REDIS` names.
+//!
 //! Contenders run in one process and take turns; a ratio is the median of the ratios within a round: see
 //! [`tenure_benches::measure`].
 
@@ -17,6 +27,7 @@
 mod bench;
 mod contenders;
 mod floors;
+mod honesty;
 mod keys;
 mod options;
 mod report;
@@ -39,6 +50,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("{name:<12}{about}");
         }
         return Ok(());
+    }
+    if options.test {
+        honesty::check(&options);
     }
     let mut bench = Bench::new(options);
     bench.run(WORKLOADS.iter().map(|(_, _, run)| *run));

@@ -37,6 +37,9 @@ impl Held {
     }
 }
 
+/// One thread's part of a slice of that task.
+type Run = dyn Fn(&Task, Seat<'_>) -> Sample + Sync;
+
 /// One contender in its condition.
 pub(crate) struct Entrant {
     pub(crate) name: &'static str,
@@ -46,17 +49,19 @@ pub(crate) struct Entrant {
     /// The time of one grant of the held keys in nanoseconds, all growth included, waiting for a
     /// processor not.
     pub(crate) grant_nanos: f64,
-    run: Box<dyn Fn(&Task, Seat<'_>) -> Sample + Sync>,
+    can: fn(&Task) -> bool,
+    run: Box<Run>,
 }
 
 impl Entrant {
-    pub(crate) fn lane<'entrant>(&'entrant self, task: &Task) -> Lane<'entrant> {
+    /// The contender at that task, if it can do it.
+    pub(crate) fn lane<'entrant>(&'entrant self, task: &Task) -> Option<Lane<'entrant>> {
         let task = *task;
-        Lane {
+        (self.can)(&task).then(|| Lane {
             name: self.name,
             kind: self.kind,
             run: Box::new(move |seat| (self.run)(&task, seat)),
-        }
+        })
     }
 }
 
@@ -64,6 +69,16 @@ impl Entrant {
 pub(crate) trait Visit {
     /// `new` makes an empty one.
     fn table<T: LeaseTable>(&mut self, name: &'static str, kind: Kind, new: impl Fn() -> T);
+
+    /// The same of one that is not in this process, and may not be there at all. Most visitors have no
+    /// use for it: its memory is not theirs to weigh, nor its time that of one call.
+    fn server<T: LeaseTable>(
+        &mut self,
+        _name: &'static str,
+        _kind: Kind,
+        _new: impl Fn() -> Option<T>,
+    ) {
+    }
 }
 
 /// The contenders that are wanted, in that condition.
@@ -85,12 +100,21 @@ struct Builder<'f> {
 
 impl Visit for Builder<'_> {
     fn table<T: LeaseTable>(&mut self, name: &'static str, kind: Kind, new: impl Fn() -> T) {
-        if !self.options.wants(name) {
+        self.server(name, kind, || Some(new()));
+    }
+
+    fn server<T: LeaseTable>(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        new: impl Fn() -> Option<T>,
+    ) {
+        let Condition { seen, held } = self.condition;
+        if !self.options.wants(name) || held.end - held.start > T::MOST_HELD {
             return;
         }
-        let Condition { seen, held } = self.condition;
         let before = resident_bytes();
-        let table = new();
+        let Some(table) = new() else { return };
         if T::KEEPS_ENTRIES {
             for key in seen.clone() {
                 let lease = granted(&table, key);
@@ -121,6 +145,7 @@ impl Visit for Builder<'_> {
                 .and_then(grown)
                 .map(|bytes| bytes.saturating_sub(own)),
             grant_nanos: ran.as_nanos() as f64 / held.tokens.len() as f64,
+            can: Task::suits::<T>,
             run: Box::new(move |task, seat| task.run(&table, &held, seat)),
         });
     }
