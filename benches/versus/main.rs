@@ -15,6 +15,7 @@
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 mod bench;
+mod churn;
 mod contenders;
 mod floors;
 mod keys;
@@ -23,6 +24,7 @@ mod report;
 mod rows;
 mod targets;
 mod tasks;
+mod weights;
 mod workloads;
 
 use std::error::Error;

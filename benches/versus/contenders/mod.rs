@@ -17,7 +17,7 @@ use std::time::Duration;
 use tenure::{AcquireError, FencingToken, Lease, LockManager, OwnerId};
 use tenure_benches::measure::Kind;
 
-pub(crate) use field::{Condition, Entrant, Held, Visit, field, granted, resident_bytes};
+pub(crate) use field::{Condition, Held, Visit, field, granted};
 pub(crate) use kept::Kept;
 pub(crate) use removed::Removed;
 pub(crate) use time::{Coarse, Precise, Time};
@@ -81,6 +81,12 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
 
     /// Ends the leases whose deadline has passed, and says how many those were.
     fn sweep(&self) -> u64;
+
+    /// How many leases have ended because their time was over, if the table sees to that itself: then
+    /// nobody has to sweep it.
+    fn expired_by_itself(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl LeaseTable for LockManager {
@@ -120,6 +126,10 @@ impl LeaseTable for LockManager {
     /// The driver does the same in the background.
     fn sweep(&self) -> u64 {
         self.advance() as u64
+    }
+
+    fn expired_by_itself(&self) -> Option<u64> {
+        Some(self.stats().expired)
     }
 }
 
