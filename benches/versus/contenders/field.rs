@@ -35,11 +35,14 @@ impl Held {
     }
 }
 
+/// One thread's part of a slice of any task.
+type Run = dyn Fn(&Task, Seat<'_>) -> Sample + Sync;
+
 /// One contender in its condition.
 pub(crate) struct Entrant {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    run: Box<dyn Fn(&Task, Seat<'_>) -> Sample + Sync>,
+    run: Box<Run>,
 }
 
 impl Entrant {

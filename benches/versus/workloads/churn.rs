@@ -27,7 +27,7 @@ pub(crate) fn run(bench: &mut Bench) {
     let operation = "acquire a key never seen before, and release the oldest lease";
     let name = "churn/100k";
     if bench.wants(name) {
-        let rounds = rounds(bench, 5);
+        let rounds = rounds(bench, 3);
         let seconds = if options.test { 0.01 } else { options.seconds };
         let churning = Churning {
             leases,

@@ -23,7 +23,7 @@ pub(crate) fn run(bench: &mut Bench) {
     let growth = Growth {
         keys: bench.options.size(1_000_000),
     };
-    let rounds = rounds(bench, 5);
+    let rounds = rounds(bench, 3);
     let options = bench.options.clone();
     bench.trials(
         NAME,

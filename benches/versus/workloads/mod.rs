@@ -14,8 +14,11 @@ mod weighing;
 
 use crate::bench::Bench;
 
-/// The workloads, in their order: a name, what it is about, and what runs those of its rows that are wanted.
-pub(crate) const WORKLOADS: &[(&str, &str, fn(&mut Bench))] = &[
+/// A name, what it is about, and what runs those of its rows that are wanted.
+type Workload = (&'static str, &'static str, fn(&mut Bench));
+
+/// The workloads, in their order.
+pub(crate) const WORKLOADS: &[Workload] = &[
     (pair::NAME, "acquire and release, few leases out", pair::run),
     (renew::NAME, "renew one lease", renew::run),
     (held::NAME, "a million leases out", held::run),

@@ -20,6 +20,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use tenure_benches::measure::waited;
 
 use super::large::{Large, Metrics, rounds, trials};
 use crate::bench::Bench;
@@ -42,7 +43,7 @@ pub(crate) fn run(bench: &mut Bench) {
     } else {
         Storm {
             leases: 1_000_000,
-            calm: Duration::from_millis(500),
+            calm: Duration::from_millis(300),
             // More than two of the ranges in which timers move closer.
             run_up: Duration::from_millis(300),
         }
@@ -83,10 +84,10 @@ struct Ended {
 
 impl Large for Storm {
     fn run<T: LeaseTable>(&self, new: &impl Fn() -> T, _round: u64) -> Metrics {
-        let (table, due) = self.filled(new);
+        let (table, calm) = self.filled(new);
         let part = AtomicUsize::new(FILLED);
         let (histograms, ended) = thread::scope(|scope| {
-            let watch = || self.watch(&table, due, &part);
+            let watch = || self.watch(&table, calm, &part);
             let watcher = scope.spawn(watch);
             let histograms = work(&table, self.leases + 1, &part);
             (histograms, watcher.join().expect("no panic"))
@@ -118,36 +119,40 @@ impl Large for Storm {
 }
 
 impl Storm {
-    /// A table with all leases out, and when they are due. Filled slowly, it would lose some before the
+    /// A table with all leases out, and when the calm begins. Filled slowly, it would lose some before the
     /// last is granted: then the filling is given more time.
     fn filled<T: LeaseTable>(&self, new: &impl Fn() -> T) -> (T, Instant) {
-        let parts = self.calm + self.run_up + Duration::from_millis(20);
-        let mut filling = Duration::from_millis(600).min(self.calm * 10);
+        let parts = self.calm + self.run_up;
+        let mut filling = self.calm + self.run_up;
         loop {
-            let (table, due) = (new(), Instant::now() + filling + parts);
+            let table = new();
+            let calm = Instant::now() + filling;
+            let due = calm + parts;
             let in_time = (1..=self.leases).all(|key| {
                 let left = due.saturating_duration_since(Instant::now());
-                match table.acquire(black_box(key), 1, left) {
-                    Ok(lease) => table.keep(lease),
-                    Err(_) => panic!("key {key} was refused, though nobody holds it"),
-                }
+                let Ok(lease) = table.acquire(black_box(key), 1, left) else {
+                    panic!("key {key} was refused, though nobody holds it")
+                };
+                table.keep(lease);
                 left > parts
             });
             if in_time {
-                return (table, due);
+                return (table, calm);
             }
             filling *= 2;
         }
     }
 
     /// Says which part it is, and ends the leases or watches it being done.
-    fn watch<T: LeaseTable>(&self, table: &T, due: Instant, part: &AtomicUsize) -> Ended {
+    fn watch<T: LeaseTable>(&self, table: &T, calm: Instant, part: &AtomicUsize) -> Ended {
+        let run_up = calm + self.calm;
+        let due = run_up + self.run_up;
         let reach = |instant: Instant, next| {
             thread::sleep(instant.saturating_duration_since(Instant::now()));
             part.store(next, Ordering::Relaxed);
         };
-        reach(due - self.run_up - self.calm, CALM);
-        reach(due - self.run_up, RUN_UP);
+        reach(calm, CALM);
+        reach(run_up, RUN_UP);
         let ended = if table.expired_by_itself().is_some() {
             self.watch_driver(table, || reach(due, DURING))
         } else {
@@ -172,9 +177,12 @@ impl Storm {
         while expired() < self.leases && start.elapsed() < PATIENCE {
             thread::sleep(Duration::from_micros(200));
         }
+        let took = start.elapsed();
+        // The system adds up what a thread has done when it stops.
+        thread::sleep(Duration::from_millis(2));
         Ended {
             leases: expired(),
-            took: start.elapsed(),
+            took,
             busy: busy_of("tenure-driver").saturating_sub(before),
         }
     }
@@ -188,9 +196,11 @@ impl Storm {
             took: Duration::ZERO,
         };
         while ended.leases < self.leases && start.elapsed() < PATIENCE {
-            let before = busy("thread-self");
+            let (start, waited_before) = (Instant::now(), waited());
             ended.leases += table.sweep();
-            ended.busy += busy("thread-self").saturating_sub(before);
+            ended.busy += start
+                .elapsed()
+                .saturating_sub(waited().saturating_sub(waited_before));
         }
         ended.took = start.elapsed();
         ended
@@ -219,22 +229,15 @@ fn work<T: LeaseTable>(table: &T, first: u64, part: &AtomicUsize) -> [Histogram<
     histograms
 }
 
-/// How long the threads of this process with that name have run, where the system tells it as Linux does.
+/// How long the threads of this process with that name have run, where the system tells it as Linux does;
+/// zero elsewhere.
 fn busy_of(name: &str) -> Duration {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten();
-    let of = |thread: fs::DirEntry| {
-        let comm = fs::read_to_string(thread.path().join("comm")).ok()?;
-        let id = thread.file_name();
-        (comm.trim() == name).then(|| busy(&format!("self/task/{}", id.display())))
+    let nanos = |thread: fs::DirEntry| -> Option<u64> {
+        let file = |name| fs::read_to_string(thread.path().join(name)).ok();
+        let named = file("comm")?.trim() == name;
+        let statistics = named.then(|| file("schedstat")).flatten()?;
+        statistics.split_whitespace().next()?.parse().ok()
     };
-    threads.flatten().filter_map(of).sum()
-}
-
-/// How long that thread has run; zero where the system does not tell it.
-fn busy(thread: &str) -> Duration {
-    let statistics = fs::read_to_string(format!("/proc/{thread}/schedstat"));
-    let nanos = statistics
-        .ok()
-        .and_then(|line| line.split_whitespace().next()?.parse().ok());
-    Duration::from_nanos(nanos.unwrap_or(0))
+    Duration::from_nanos(threads.flatten().filter_map(nanos).sum())
 }

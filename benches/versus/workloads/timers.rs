@@ -78,7 +78,7 @@ pub(crate) fn run(bench: &mut Bench) {
     for case in cases {
         if bench.wants(case.name) {
             let trials = case.trials(bench, pending);
-            let rounds = rounds(bench, 7);
+            let rounds = rounds(bench, 5);
             bench.trials(NAME, case.name.into(), case.operation, rounds, trials);
         }
     }
@@ -175,14 +175,15 @@ impl Case {
             tick: 0,
             in_tick: 0,
         };
-        let operations = 2 * u64::from(pending);
+        // About a TTL, and until the heap is purged again.
+        let operations = u64::from(pending);
         if let Some(others) = self.others {
             let mut ticks = Uniform::seeded(2, others.least, others.spread);
             let keeper = &mut work.keeper;
             keeper.within(|keeper| (0..pending).for_each(|_| keeper.hold(ticks.next())));
         }
         // Until as many are pending, and what was put off begins to be due.
-        work.run(operations);
+        work.run(2 * operations);
         Trial {
             name,
             kind,

@@ -13,7 +13,7 @@ use tokio_util::time::delay_queue::Key;
 use super::Keeper;
 
 pub(super) struct Queue {
-    queue: DelayQueue<()>,
+    timers: DelayQueue<()>,
     start: Instant,
     fires: bool,
     runtime: Runtime,
@@ -26,12 +26,12 @@ impl Queue {
             .start_paused(true)
             .build()
             .expect("a runtime of this thread");
-        let (queue, start) = {
+        let (timers, start) = {
             let _entered = runtime.enter();
             (DelayQueue::with_capacity(capacity as usize), Instant::now())
         };
         Self {
-            queue,
+            timers,
             start,
             fires,
             runtime,
@@ -44,23 +44,23 @@ impl Keeper for Queue {
 
     #[inline(always)]
     fn schedule(&mut self, tick: u64) -> Key {
-        self.queue
+        self.timers
             .insert_at((), self.start + Duration::from_millis(tick))
     }
 
     #[inline(always)]
     fn cancel(&mut self, key: Key) {
-        self.queue.remove(&key);
+        self.timers.remove(&key);
     }
 
     fn advance(&mut self, _tick: u64) -> u64 {
         if !self.fires {
             return 0;
         }
-        let queue = &mut self.queue;
+        let timers = &mut self.timers;
         let mut fired = 0;
         let take_due = poll_fn(|context| {
-            while let Poll::Ready(Some(_)) = queue.poll_expired(context) {
+            while let Poll::Ready(Some(_)) = timers.poll_expired(context) {
                 fired += 1;
             }
             Poll::Ready(())
