@@ -32,6 +32,12 @@ impl Cells for Memory {
     fn wheel_next(&self, cell: u32) -> &AtomicU64 {
         &self.0[cell as usize].wheel_next
     }
+
+    #[inline]
+    fn words(&self, cell: u32) -> (&AtomicU64, &AtomicU64) {
+        let cell = &self.0[cell as usize];
+        (&cell.wheel, &cell.wheel_next)
+    }
 }
 
 /// Timers by number. Ticks count from 0, and are whatever the caller takes them for.
