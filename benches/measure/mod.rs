@@ -115,31 +115,60 @@ pub fn waited() -> Duration {
 impl Seat<'_> {
     /// Repeats `operation`, which says whether it succeeded, until the budget is used up.
     #[inline]
-    pub fn measure(self, operation: impl FnMut() -> bool) -> Sample {
+    pub fn measure(self, mut operation: impl FnMut() -> bool) -> Sample {
+        self.measure_many(1, move || u64::from(operation()))
+    }
+
+    /// The same for calls that do so many operations at once, and say how many of them succeeded.
+    #[inline]
+    pub fn measure_many(self, at_once: u64, call: impl FnMut() -> u64) -> Sample {
         let (operations, time) = match self.budget {
             Budget::Operations(operations) => (operations, Duration::ZERO),
             Budget::Time(time) => (0, time),
         };
         let clock = CoarseClock::shared();
-        let (_, operation) = repeat(operation, &clock, 0, time / 10);
+        let warm_up = Stretch {
+            calls: 0,
+            time: time / 10,
+            chunk: 1,
+        };
+        let (_, chunk, call) = repeat(call, &clock, at_once, warm_up);
         wake(&clock);
         self.gate.pass();
-        repeat(operation, &clock, operations, time).0
+        let stretch = Stretch {
+            calls: operations.div_ceil(at_once),
+            time,
+            chunk,
+        };
+        repeat(call, &clock, at_once, stretch).0
     }
 }
 
-/// Repeats the operation that often at least, and for that long. Owns it meanwhile, so that its state
+/// How long calls are repeated.
+#[derive(Clone, Copy, Debug)]
+struct Stretch {
+    /// That often at least, before the first look at the clocks.
+    calls: u64,
+    /// And for that long.
+    time: Duration,
+    /// How many calls to make then before the next look.
+    chunk: u64,
+}
+
+/// Repeats the call, and says how large the chunks were in the end. Owns it meanwhile, so that its state
 /// can live in registers: what the loop costs is measured as well.
 #[inline(never)]
-fn repeat<F: FnMut() -> bool>(
-    operation: F,
+fn repeat<F: FnMut() -> u64>(
+    call: F,
     clock: &CoarseClock,
-    operations: u64,
-    time: Duration,
-) -> (Sample, F) {
-    /// Operations between two looks at the clocks, which cost as much as one operation.
+    at_once: u64,
+    stretch: Stretch,
+) -> (Sample, u64, F) {
+    /// The most calls between two looks at the clocks, which cost as much as one fast operation.
     const CHUNK: u64 = 256;
-    let mut operation = operation;
+    /// Slow calls are fewer between two looks: the slice would not end in time.
+    const AMPLE: Duration = Duration::from_micros(50);
+    let mut call = call;
     let waited_before = waited();
     let mut sample = Sample {
         operations: 0,
@@ -148,21 +177,25 @@ fn repeat<F: FnMut() -> bool>(
         elapsed: Duration::ZERO,
         waited: Duration::ZERO,
     };
-    let mut chunk = operations;
+    let (mut calls, mut chunk) = (stretch.calls, stretch.chunk);
     loop {
         let mut succeeded = 0;
-        for _ in 0..chunk {
-            succeeded += u64::from(operation());
+        for _ in 0..calls {
+            succeeded += call();
         }
         sample.succeeded += succeeded;
-        sample.operations += chunk;
+        sample.operations += calls * at_once;
         black_box(clock.now());
+        let before = sample.elapsed;
         sample.elapsed = sample.start.elapsed();
-        if sample.elapsed >= time {
+        if sample.elapsed >= stretch.time {
             sample.waited = waited().saturating_sub(waited_before);
-            return (sample, operation);
+            return (sample, chunk, call);
         }
-        chunk = CHUNK;
+        if calls == chunk && chunk < CHUNK && sample.elapsed.saturating_sub(before) < AMPLE {
+            chunk *= 2;
+        }
+        calls = chunk;
     }
 }
 

@@ -8,6 +8,16 @@
 //! cargo bench --bench versus -- --help                  all options
 //! ```
 //!
+//! RocksDB is a contender only if it is built in, against the system's library (here Debian's librocksdb-dev,
+//! and libclang-dev for the binding):
+//!
+//! ```text
+//! ROCKSDB_LIB_DIR=/usr/lib/x86_64-linux-gnu ROCKSDB_INCLUDE_DIR=/usr/include \
+//!     cargo bench -p tenure-benches --features rocksdb --bench versus
+//! ```
+//!
+//! Redis is one where there is `redis-server` to start, or a server that `TENURE_TEST_REDIS` names.
+//!
 //! Contenders run in one process and take turns; a ratio is the median of the ratios within a round: see
 //! [`tenure_benches::measure`].
 

@@ -51,6 +51,14 @@ pub(crate) enum Task {
 }
 
 impl Task {
+    /// Whether that contender can do it.
+    pub(crate) fn suits<T: LeaseTable>(&self) -> bool {
+        match self {
+            Self::Pair(_) | Self::Refused(_) => true,
+            Self::RenewLater | Self::Renew | Self::RenewByKey(_) => T::CAN_RENEW,
+        }
+    }
+
     /// One thread's part of a slice, with those leases out.
     pub(crate) fn run<T: LeaseTable>(&self, table: &T, held: &Held, seat: Seat<'_>) -> Sample {
         let uniform = |universe: Universe| {
@@ -81,6 +89,13 @@ fn owner(seat: Seat<'_>) -> u64 {
 
 fn pairs<T: LeaseTable>(table: &T, seat: Seat<'_>, mut keys: impl Keys) -> Sample {
     let (ttl, owner) = (black_box(TTL), owner(seat));
+    if T::PAIRS_AT_ONCE > 1 {
+        let mut batch = vec![0; T::PAIRS_AT_ONCE];
+        return seat.measure_many(batch.len() as u64, move || {
+            batch.fill_with(|| keys.next());
+            table.pairs(&batch, owner, ttl)
+        });
+    }
     seat.measure(move || match table.acquire(keys.next(), owner, ttl) {
         Ok(lease) => {
             black_box(T::token(&lease));

@@ -42,17 +42,19 @@ type Run = dyn Fn(&Task, Seat<'_>) -> Sample + Sync;
 pub(crate) struct Entrant {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
+    can: fn(&Task) -> bool,
     run: Box<Run>,
 }
 
 impl Entrant {
-    pub(crate) fn lane<'entrant>(&'entrant self, task: &Task) -> Lane<'entrant> {
+    /// The contender at that task, if it can do it.
+    pub(crate) fn lane<'entrant>(&'entrant self, task: &Task) -> Option<Lane<'entrant>> {
         let task = *task;
-        Lane {
+        (self.can)(&task).then(|| Lane {
             name: self.name,
             kind: self.kind,
             run: Box::new(move |seat| (self.run)(&task, seat)),
-        }
+        })
     }
 }
 
@@ -65,6 +67,16 @@ pub(crate) trait Visit {
         kind: Kind,
         new: impl Fn() -> T + 'static,
     );
+
+    /// The same of one that is not in this process, and may not be there at all. Most visitors have no
+    /// use for it: its memory is not theirs to weigh, nor its time that of one call.
+    fn server<T: LeaseTable>(
+        &mut self,
+        _name: &'static str,
+        _kind: Kind,
+        _new: impl Fn() -> Option<T>,
+    ) {
+    }
 }
 
 /// The contenders that are wanted, in that condition.
@@ -91,11 +103,20 @@ impl Visit for Builder<'_> {
         kind: Kind,
         new: impl Fn() -> T + 'static,
     ) {
-        if !self.options.wants(name) {
+        self.server(name, kind, || Some(new()));
+    }
+
+    fn server<T: LeaseTable>(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        new: impl Fn() -> Option<T>,
+    ) {
+        let Condition { seen, held } = self.condition;
+        if !self.options.wants(name) || held.end - held.start > T::MOST_HELD {
             return;
         }
-        let Condition { seen, held } = self.condition;
-        let table = new();
+        let Some(table) = new() else { return };
         if T::KEEPS_ENTRIES {
             for key in seen.clone() {
                 let lease = granted(&table, key);
@@ -117,6 +138,7 @@ impl Visit for Builder<'_> {
         self.entrants.push(Entrant {
             name,
             kind,
+            can: Task::suits::<T>,
             run: Box::new(move |task, seat| task.run(&table, &held, seat)),
         });
     }

@@ -1,25 +1,48 @@
-//! What `tenure` is measured against: the lease table that people write by hand.
+//! What `tenure` is measured against: the lease table that people write by hand, on several maps and with
+//! either clock, and products that can be used as one.
 //!
-//! Every contender answers the same questions on every call. An acquire asks whether the key is
+//! Every hand-rolled contender answers the same questions on every call. An acquire asks whether the key is
 //! held and whether that lease is past its deadline; it records token, owner and deadline, and a
 //! refusal says who holds the key and for how long. A release checks the token. Two differences
 //! are left in, both in favour of the hand-rolled tables: their keys are plain `u64`s, where
 //! `tenure` keeps 128 bits; and their release does not look at the clock (so it can't say that the
 //! lease had expired), which spares them one of the two readings that `tenure` takes per pair.
+//!
+//! Products answer what they can: each file says what that is, and in whose favour it differs. They are
+//! left out of the rows that they have no answer to.
 
 mod field;
 mod kept;
+mod lockable;
+mod moka;
+mod papaya;
+mod redis;
 mod removed;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+mod scc;
+mod sharded;
 mod time;
 
+use std::collections::hash_map::RandomState as SipHash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crossbeam_utils::CachePadded;
 use tenure::{AcquireError, FencingToken, Lease, LockManager, OwnerId};
 use tenure_benches::measure::Kind;
 
 pub(crate) use field::{Condition, Held, Visit, field, granted};
 pub(crate) use kept::Kept;
+pub(crate) use lockable::Lockable;
+pub(crate) use moka::Moka;
+pub(crate) use papaya::Papaya;
+pub(crate) use redis::{Pipelined, Redis};
 pub(crate) use removed::Removed;
+#[cfg(feature = "rocksdb")]
+pub(crate) use rocksdb::RocksDb;
+pub(crate) use scc::Scc;
+pub(crate) use sharded::Sharded;
 pub(crate) use time::{Coarse, Precise, Time};
 
 /// The crate.
@@ -34,8 +57,29 @@ pub(crate) fn each(visit: &mut impl Visit) {
         Kind::Coarse,
         Removed::<Coarse>::new,
     );
+    visit.table(
+        "sharded mutex, coarse",
+        Kind::Coarse,
+        Sharded::<Coarse>::new,
+    );
+    visit.table("papaya, coarse", Kind::Coarse, Papaya::<Coarse>::new);
+    visit.table("scc, coarse", Kind::Coarse, Scc::<Coarse>::new);
     visit.table("dashmap kept", Kind::Instant, Kept::<Precise>::new);
     visit.table("dashmap removed", Kind::Instant, Removed::<Precise>::new);
+    visit.table(
+        "dashmap, stock",
+        Kind::Instant,
+        Kept::<Precise, SipHash>::stock,
+    );
+    visit.table("sharded mutex", Kind::Instant, Sharded::<Precise>::new);
+    visit.table("papaya", Kind::Instant, Papaya::<Precise>::new);
+    visit.table("scc", Kind::Instant, Scc::<Precise>::new);
+    visit.table("lockable", Kind::Product, Lockable::new);
+    visit.table("moka", Kind::Product, Moka::new);
+    #[cfg(feature = "rocksdb")]
+    visit.table("rocksdb", Kind::Product, RocksDb::new);
+    visit.server("redis", Kind::Product, Redis::connected);
+    visit.server("redis, pipelined", Kind::Product, Pipelined::connected);
 }
 
 /// The number of shards of the hand-rolled tables.
@@ -48,6 +92,19 @@ const SHARDS: usize = 32;
 pub(crate) trait LeaseTable: Send + Sync + 'static {
     /// Whether a key that was held once leaves an entry behind.
     const KEEPS_ENTRIES: bool = false;
+
+    /// Whether a lease can be renewed.
+    const CAN_RENEW: bool = true;
+
+    /// Whether leases end at their deadline, and `sweep` finds those that are due.
+    const CAN_EXPIRE: bool = true;
+
+    /// How many leases it can have out, or have out soon enough to wait for.
+    const MOST_HELD: u64 = u64::MAX;
+
+    /// How many keys `pairs` is to be given at once. If it is more than one, pairs of single calls are not
+    /// measured.
+    const PAIRS_AT_ONCE: usize = 1;
 
     /// What a holder keeps in its hands.
     type Lease<'table>
@@ -63,6 +120,15 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
         owner: u64,
         ttl: Duration,
     ) -> Result<Self::Lease<'_>, Self::Refusal>;
+
+    /// Acquires and releases those keys, and says for how many both worked.
+    fn pairs(&self, keys: &[u64], owner: u64, ttl: Duration) -> u64 {
+        let pair = |key: &u64| {
+            let granted = self.acquire(*key, owner, ttl);
+            u64::from(granted.is_ok_and(|lease| self.release(lease)))
+        };
+        keys.iter().map(pair).sum()
+    }
 
     /// The fencing token of `lease`.
     fn token(lease: &Self::Lease<'_>) -> u64;
@@ -147,6 +213,18 @@ pub(crate) struct HeldBy {
     owner: u64,
     token: u64,
     remaining: Duration,
+}
+
+/// One counter of tokens for all keys, alone on its cache lines.
+#[derive(Debug, Default)]
+struct Tokens(CachePadded<AtomicU64>);
+
+impl Tokens {
+    /// The next token. Called with the key locked, so that tokens rise for each key.
+    #[inline(always)]
+    fn next(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
+    }
 }
 
 /// One entry of a hand-rolled table.

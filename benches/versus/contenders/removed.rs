@@ -1,24 +1,18 @@
 //! A `dashmap` whose entries go when their lease is released: memory follows the leases that are
 //! out, and one counter for all keys keeps the tokens rising.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::{DashMap, Entry};
 use foldhash::fast::RandomState;
 
-use super::{Handle, HeldBy, LeaseTable, Record, SHARDS, Time};
-
-/// A counter alone on its cache lines (two, because processors fetch them in pairs).
-#[repr(align(128))]
-#[derive(Debug, Default)]
-struct Counter(AtomicU64);
+use super::{Handle, HeldBy, LeaseTable, Record, SHARDS, Time, Tokens};
 
 /// One entry for each lease that is out.
 pub(crate) struct Removed<T: Time> {
     time: T,
     entries: DashMap<u64, Record<T::Point>, RandomState>,
-    last_token: Counter,
+    tokens: Tokens,
 }
 
 impl<T: Time> Removed<T> {
@@ -27,14 +21,8 @@ impl<T: Time> Removed<T> {
         Self {
             time: T::new(),
             entries: DashMap::with_hasher_and_shard_amount(RandomState::default(), SHARDS),
-            last_token: Counter::default(),
+            tokens: Tokens::default(),
         }
-    }
-
-    /// The next token. Called with the key's shard locked, so that tokens rise for each key.
-    #[inline(always)]
-    fn next_token(&self) -> u64 {
-        self.last_token.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
@@ -58,12 +46,12 @@ impl<T: Time> LeaseTable for Removed<T> {
                 if let Some(held) = entry.get().refusal::<T>(now) {
                     return Err(held);
                 }
-                let token = self.next_token();
+                let token = self.tokens.next();
                 entry.insert(granted(token));
                 token
             }
             Entry::Vacant(entry) => {
-                let token = self.next_token();
+                let token = self.tokens.next();
                 entry.insert(granted(token));
                 token
             }

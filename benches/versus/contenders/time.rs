@@ -15,6 +15,9 @@ pub(crate) trait Time: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Self::Point;
 
+    /// The time now in nanoseconds from some start on, for tables that keep it in an atomic word.
+    fn nanos(&self) -> u64;
+
     /// A point that is never in the future.
     fn past(&self) -> Self::Point;
 
@@ -40,6 +43,11 @@ impl Time for Coarse {
     #[inline(always)]
     fn now(&self) -> u64 {
         self.0.now().as_nanos()
+    }
+
+    #[inline(always)]
+    fn nanos(&self) -> u64 {
+        self.now()
     }
 
     #[inline(always)]
@@ -72,6 +80,11 @@ impl Time for Precise {
     #[inline(always)]
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    #[inline(always)]
+    fn nanos(&self) -> u64 {
+        self.0.elapsed().as_nanos() as u64
     }
 
     #[inline(always)]

@@ -55,6 +55,10 @@ struct Churning {
 }
 
 impl Large for Churning {
+    fn suits<T: LeaseTable>(&self) -> bool {
+        T::MOST_HELD >= self.leases
+    }
+
     fn run<T: LeaseTable>(&self, new: &impl Fn() -> T, _round: u64) -> Metrics {
         /// Between two looks at the clock.
         const CHUNK: u64 = 1024;

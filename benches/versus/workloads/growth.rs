@@ -43,6 +43,10 @@ struct Growth {
 const CHUNK: u64 = 64;
 
 impl Large for Growth {
+    fn suits<T: LeaseTable>(&self) -> bool {
+        T::MOST_HELD >= self.keys
+    }
+
     fn run<T: LeaseTable>(&self, new: &impl Fn() -> T, round: u64) -> Metrics {
         let table = new();
         let chunks = self.keys / CHUNK;

@@ -59,7 +59,10 @@ pub(crate) fn run(bench: &mut Bench) {
     let entrants = field(&bench.options, &condition);
     for (name, operation, task) in cases {
         if bench.wants(name) {
-            let mut lanes: Vec<_> = entrants.iter().map(|entrant| entrant.lane(&task)).collect();
+            let mut lanes: Vec<_> = entrants
+                .iter()
+                .filter_map(|entrant| entrant.lane(&task))
+                .collect();
             lanes.extend(floors::random(held));
             bench.slices(NAME, name.into(), operation, 1, &lanes);
         }

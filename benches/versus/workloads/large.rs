@@ -11,6 +11,9 @@ pub(crate) type Metrics = Vec<(&'static str, f64)>;
 
 /// Something large to do to a lease table.
 pub(crate) trait Large {
+    /// Whether that contender can do it.
+    fn suits<T: LeaseTable>(&self) -> bool;
+
     /// Does it to a table that `new` makes; says what was measured.
     fn run<T: LeaseTable>(&self, new: &impl Fn() -> T, round: u64) -> Metrics;
 }
@@ -45,7 +48,7 @@ impl<L: Large> Visit for Collector<'_, L> {
         kind: Kind,
         new: impl Fn() -> T + 'static,
     ) {
-        if self.options.wants(name) {
+        if self.options.wants(name) && self.large.suits::<T>() {
             let large = self.large;
             self.trials.push(Trial {
                 name,

@@ -50,7 +50,10 @@ pub(crate) fn run(bench: &mut Bench) {
         let entrants = field(&bench.options, &condition);
         for (name, threads, universe) in rows {
             let task = Task::Pair(universe);
-            let mut lanes: Vec<_> = entrants.iter().map(|entrant| entrant.lane(&task)).collect();
+            let mut lanes: Vec<_> = entrants
+                .iter()
+                .filter_map(|entrant| entrant.lane(&task))
+                .collect();
             lanes.push(floors::hot(universe));
             bench.slices(NAME, name, "acquire and release a key", threads, &lanes);
         }

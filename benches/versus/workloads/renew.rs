@@ -21,7 +21,10 @@ pub(crate) fn run(bench: &mut Bench) {
             continue;
         }
         let entrants = field(&bench.options, &Condition::default());
-        let mut lanes: Vec<_> = entrants.iter().map(|entrant| entrant.lane(&task)).collect();
+        let mut lanes: Vec<_> = entrants
+            .iter()
+            .filter_map(|entrant| entrant.lane(&task))
+            .collect();
         lanes.push(floors::one_cas());
         lanes.extend(floors::readings());
         bench.slices(NAME, name.into(), operation, 1, &lanes);

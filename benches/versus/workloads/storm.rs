@@ -83,6 +83,10 @@ struct Ended {
 }
 
 impl Large for Storm {
+    fn suits<T: LeaseTable>(&self) -> bool {
+        T::CAN_EXPIRE && T::MOST_HELD >= self.leases
+    }
+
     fn run<T: LeaseTable>(&self, new: &impl Fn() -> T, _round: u64) -> Metrics {
         let (table, calm) = self.filled(new);
         let part = AtomicUsize::new(FILLED);

@@ -18,11 +18,14 @@ pub(crate) fn weigh(
     load: Load,
     metrics: impl Fn(&Weight) -> Metrics,
 ) {
-    let mut names = Names(vec![]);
+    let mut names = Names {
+        load,
+        names: vec![],
+    };
     each(&mut names);
-    names.0.retain(|(name, _)| bench.options.wants(name));
+    names.names.retain(|(name, _)| bench.options.wants(name));
     let metrics = &metrics;
-    let trials = names.0.into_iter().map(|(name, kind)| Trial {
+    let trials = names.names.into_iter().map(|(name, kind)| Trial {
         name,
         kind,
         run: Box::new(move |_| match weight(name, load) {
@@ -37,7 +40,11 @@ pub(crate) fn weigh(
     bench.trials(workload, name.into(), operation, 1, trials);
 }
 
-struct Names(Vec<(&'static str, Kind)>);
+/// Those who can bear the load.
+struct Names {
+    load: Load,
+    names: Vec<(&'static str, Kind)>,
+}
 
 impl Visit for Names {
     fn table<T: LeaseTable>(
@@ -46,7 +53,10 @@ impl Visit for Names {
         kind: Kind,
         _: impl Fn() -> T + 'static,
     ) {
-        self.0.push((name, kind));
+        let (Load::Held { leases } | Load::Churn { leases, .. }) = self.load;
+        if T::MOST_HELD >= leases {
+            self.names.push((name, kind));
+        }
     }
 }
 
