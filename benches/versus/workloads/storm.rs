@@ -96,7 +96,8 @@ impl Large for Storm {
             let histograms = work(&table, self.leases + 1, &part);
             (histograms, watcher.join().expect("no panic"))
         });
-        if ended.leases != self.leases {
+        // A table without locks may count one twice that it had to try again.
+        if ended.leases < self.leases {
             eprintln!("only {} of {} leases ended", ended.leases, self.leases);
             return vec![];
         }
@@ -105,7 +106,7 @@ impl Large for Storm {
         vec![
             (
                 "ns_per_expiry",
-                ended.busy.as_nanos() as f64 / ended.leases as f64,
+                ended.busy.as_nanos() as f64 / self.leases as f64,
             ),
             ("took_ms", ended.took.as_secs_f64() * 1e3),
             ("p50_before_ns", of(calm, 0.5)),

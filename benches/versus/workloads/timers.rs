@@ -174,6 +174,7 @@ impl Case {
             per_tick: (u64::from(pending) / 1_000).max(1),
             tick: 0,
             in_tick: 0,
+            pending: 0,
         };
         // About a TTL, and until the heap is purged again.
         let operations = u64::from(pending);
@@ -184,6 +185,14 @@ impl Case {
         }
         // Until as many are pending, and what was put off begins to be due.
         work.run(2 * operations);
+        if self.fires {
+            let (least, most) = (operations / 2, 2 * operations);
+            let pending = work.pending;
+            assert!(
+                (least..most).contains(&pending),
+                "{name}: {pending} are pending"
+            );
+        }
         Trial {
             name,
             kind,
@@ -210,6 +219,8 @@ struct Work<K> {
     tick: u64,
     /// Operations in the current one.
     in_tick: u64,
+    /// Set, and neither cancelled nor fired.
+    pending: u64,
 }
 
 impl<K: Keeper> Work<K> {
@@ -222,9 +233,11 @@ impl<K: Keeper> Work<K> {
             per_tick,
             tick,
             in_tick,
+            pending,
         } = self;
         keeper.within(|keeper| {
             let (mut now, mut passed) = (*tick, *in_tick);
+            let mut fired = 0;
             for _ in 0..operations {
                 let id = keeper.schedule(black_box(now + ticks.next()));
                 if !*fires {
@@ -233,10 +246,14 @@ impl<K: Keeper> Work<K> {
                 passed += 1;
                 if passed == *per_tick {
                     (now, passed) = (now + 1, 0);
-                    black_box(keeper.advance(now));
+                    fired += keeper.advance(now);
                 }
             }
             (*tick, *in_tick) = (now, passed);
+            let set = if *fires { operations } else { 0 };
+            *pending = (*pending + set)
+                .checked_sub(fired)
+                .expect("no timer fires twice");
         });
     }
 }
