@@ -68,3 +68,10 @@ pub use self::wish::Mode;
 pub mod fuzzing {
     pub use crate::wheel::fuzz_wheel as wheel;
 }
+
+/// What the benchmarks measure on its own and the public interface does not show.
+#[cfg(all(feature = "internals", not(any(tenure_loom, tenure_shuttle))))]
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::wheel::internals::Timers;
+}

@@ -7,6 +7,7 @@
 //! a calm one; waiting doesn't count as the contender's time; and the report says how much
 //! disturbance was left.
 
+pub mod processor;
 pub mod statistics;
 
 use std::fs;

@@ -31,7 +31,11 @@ pub(crate) struct Uniform {
 impl Uniform {
     /// The sequence of one seat, the same for every contender.
     pub(crate) fn new(seat: Seat<'_>, first: u64, universe: u64) -> Self {
-        let seed = (seat.round << 8 | seat.thread) + 1;
+        Self::seeded((seat.round << 8 | seat.thread) + 1, first, universe)
+    }
+
+    /// The sequence of that seed, which is not 0.
+    pub(crate) fn seeded(seed: u64, first: u64, universe: u64) -> Self {
         Self {
             state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15),
             first,

@@ -25,6 +25,7 @@
 #![allow(clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
 mod bench;
+mod churn;
 mod contenders;
 mod floors;
 mod honesty;
@@ -34,6 +35,7 @@ mod report;
 mod rows;
 mod targets;
 mod tasks;
+mod weights;
 mod workloads;
 
 use std::error::Error;

@@ -9,8 +9,7 @@ use clap::Parser;
 /// least: all of them in one process, in turns.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "versus", version)]
-// Switches are what they are.
-#[allow(clippy::struct_excessive_bools)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Options {
     /// Only workloads, or rows of them, whose name contains one of these ("pair", "pair/shared/zipf",
     /// "storm"); --list shows them.

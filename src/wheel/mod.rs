@@ -71,6 +71,8 @@
 //! 8,388,608 for 16,384, or if the wheel is turned by jumps, are there any left to be moved at once when
 //! their range has come.
 
+#[cfg(all(feature = "internals", not(any(tenure_loom, tenure_shuttle))))]
+pub(crate) mod internals;
 mod shard;
 mod turn;
 mod word;

@@ -1,11 +1,9 @@
 //! All contenders side by side, in the same condition.
 
-use std::fs;
 use std::hint::black_box;
 use std::ops::Range;
-use std::time::Instant;
 
-use tenure_benches::measure::{Kind, Lane, Sample, Seat, waited};
+use tenure_benches::measure::{Kind, Lane, Sample, Seat};
 
 use super::{LeaseTable, each};
 use crate::options::Options;
@@ -37,18 +35,13 @@ impl Held {
     }
 }
 
-/// One thread's part of a slice of that task.
+/// One thread's part of a slice of any task.
 type Run = dyn Fn(&Task, Seat<'_>) -> Sample + Sync;
 
 /// One contender in its condition.
 pub(crate) struct Entrant {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The growth of resident memory, if the system says.
-    pub(crate) resident: Option<u64>,
-    /// The time of one grant of the held keys in nanoseconds, all growth included, waiting for a
-    /// processor not.
-    pub(crate) grant_nanos: f64,
     can: fn(&Task) -> bool,
     run: Box<Run>,
 }
@@ -68,7 +61,12 @@ impl Entrant {
 /// Is shown each contender.
 pub(crate) trait Visit {
     /// `new` makes an empty one.
-    fn table<T: LeaseTable>(&mut self, name: &'static str, kind: Kind, new: impl Fn() -> T);
+    fn table<T: LeaseTable>(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        new: impl Fn() -> T + 'static,
+    );
 
     /// The same of one that is not in this process, and may not be there at all. Most visitors have no
     /// use for it: its memory is not theirs to weigh, nor its time that of one call.
@@ -99,7 +97,12 @@ struct Builder<'f> {
 }
 
 impl Visit for Builder<'_> {
-    fn table<T: LeaseTable>(&mut self, name: &'static str, kind: Kind, new: impl Fn() -> T) {
+    fn table<T: LeaseTable>(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        new: impl Fn() -> T + 'static,
+    ) {
         self.server(name, kind, || Some(new()));
     }
 
@@ -113,7 +116,6 @@ impl Visit for Builder<'_> {
         if !self.options.wants(name) || held.end - held.start > T::MOST_HELD {
             return;
         }
-        let before = resident_bytes();
         let Some(table) = new() else { return };
         if T::KEEPS_ENTRIES {
             for key in seen.clone() {
@@ -122,7 +124,6 @@ impl Visit for Builder<'_> {
                 assert!(released, "nobody else could have released {key}");
             }
         }
-        let (start, waited_before) = (Instant::now(), waited());
         let grant = |key| {
             let lease = granted(&table, key);
             let token = T::token(&lease);
@@ -130,10 +131,6 @@ impl Visit for Builder<'_> {
             token
         };
         let tokens: Vec<u64> = held.clone().map(grant).collect();
-        let waited = waited().saturating_sub(waited_before);
-        let ran = start.elapsed().saturating_sub(waited);
-        let grown = |before| resident_bytes().map(|after| after.saturating_sub(before));
-        let own = (tokens.len() * size_of::<u64>()) as u64;
         let held = Held {
             first: held.start,
             tokens,
@@ -141,10 +138,6 @@ impl Visit for Builder<'_> {
         self.entrants.push(Entrant {
             name,
             kind,
-            resident: before
-                .and_then(grown)
-                .map(|bytes| bytes.saturating_sub(own)),
-            grant_nanos: ran.as_nanos() as f64 / held.tokens.len() as f64,
             can: Task::suits::<T>,
             run: Box::new(move |task, seat| task.run(&table, &held, seat)),
         });
@@ -155,14 +148,4 @@ impl Visit for Builder<'_> {
 pub(crate) fn granted<T: LeaseTable>(table: &T, key: u64) -> T::Lease<'_> {
     let granted = table.acquire(black_box(key), HOLDER, HELD_TTL);
     granted.unwrap_or_else(|_| panic!("key {key} was refused, though nobody holds it"))
-}
-
-/// The resident memory of this process, where the system tells it as Linux does.
-pub(crate) fn resident_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kibibytes * 1024)
 }

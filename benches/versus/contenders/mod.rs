@@ -32,7 +32,7 @@ use crossbeam_utils::CachePadded;
 use tenure::{AcquireError, FencingToken, Lease, LockManager, OwnerId};
 use tenure_benches::measure::Kind;
 
-pub(crate) use field::{Condition, Entrant, Held, Visit, field, granted, resident_bytes};
+pub(crate) use field::{Condition, Held, Visit, field, granted};
 pub(crate) use kept::Kept;
 pub(crate) use lockable::Lockable;
 pub(crate) use moka::Moka;
@@ -147,6 +147,12 @@ pub(crate) trait LeaseTable: Send + Sync + 'static {
 
     /// Ends the leases whose deadline has passed, and says how many those were.
     fn sweep(&self) -> u64;
+
+    /// How many leases have ended because their time was over, if the table sees to that itself: then
+    /// nobody has to sweep it.
+    fn expired_by_itself(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl LeaseTable for LockManager {
@@ -186,6 +192,10 @@ impl LeaseTable for LockManager {
     /// The driver does the same in the background.
     fn sweep(&self) -> u64 {
         self.advance() as u64
+    }
+
+    fn expired_by_itself(&self) -> Option<u64> {
+        Some(self.stats().expired)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Operations while a million other leases are out, and what those take.
 
+use super::weighing::weigh;
 use crate::bench::Bench;
-use crate::contenders::{Condition, Entrant, field};
+use crate::contenders::{Condition, field};
 use crate::floors;
 use crate::keys::Spread;
-use crate::rows::{NS, Series};
 use crate::tasks::{Task, Universe};
+use crate::weights::Load;
 
 pub(crate) const NAME: &str = "held";
 
@@ -36,7 +37,19 @@ pub(crate) fn run(bench: &mut Bench) {
         ),
     ];
     let memory = "held/1M/memory";
-    if !cases.iter().any(|(name, ..)| bench.wants(name)) && !bench.wants(memory) {
+    if bench.wants(memory) {
+        let load = Load::Held { leases: held };
+        weigh(bench, NAME, memory, "a lease that is out", load, |weight| {
+            let bytes = weight.end;
+            let each = |metric, bytes: u64| (metric, bytes as f64 / held as f64);
+            let resident = bytes
+                .resident
+                .map(|bytes| each("resident_bytes_per_lease", bytes));
+            let allocated = each("allocated_bytes_per_lease", bytes.allocated);
+            resident.into_iter().chain([allocated]).collect()
+        });
+    }
+    if !cases.iter().any(|(name, ..)| bench.wants(name)) {
         return;
     }
     let condition = Condition {
@@ -44,14 +57,6 @@ pub(crate) fn run(bench: &mut Bench) {
         held: 1..held + 1,
     };
     let entrants = field(&bench.options, &condition);
-    if bench.wants(memory) {
-        bench.push(
-            NAME,
-            memory.into(),
-            "a lease that is out",
-            &setups(&entrants, held),
-        );
-    }
     for (name, operation, task) in cases {
         if bench.wants(name) {
             let mut lanes: Vec<_> = entrants
@@ -62,21 +67,4 @@ pub(crate) fn run(bench: &mut Bench) {
             bench.slices(NAME, name.into(), operation, 1, &lanes);
         }
     }
-}
-
-/// What it took to get the leases out.
-fn setups(entrants: &[Entrant], held: u64) -> Vec<Series> {
-    let series = |entrant: &Entrant, metric, value| Series {
-        contender: entrant.name,
-        kind: entrant.kind,
-        metric,
-        values: vec![value],
-    };
-    let of = |entrant: &Entrant| {
-        let bytes = entrant.resident.map(|bytes| bytes as f64 / held as f64);
-        let memory = bytes.map(|bytes| series(entrant, "resident_bytes_per_lease", bytes));
-        let grants = series(entrant, NS, entrant.grant_nanos);
-        memory.into_iter().chain([grants]).collect::<Vec<_>>()
-    };
-    entrants.iter().flat_map(of).collect()
 }
