@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::oracle::Memory;
-use super::shard::{HORIZON_BITS, LEVELS, horizon, place, range, slots};
+use super::shard::{EMPTY, HORIZON_BITS, LEVELS, horizon, place, range, slots};
 use super::turn::PORTION;
 use super::*;
 
@@ -86,7 +86,7 @@ fn a_crowded_range_moves_in_portions_and_delays_nothing() {
     for cell in 0..CELLS {
         assert!(!lease(&wheel, &memory, cell, deadline(cell)));
     }
-    let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != 0);
+    let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != EMPTY);
     assert_eq!(wheel.next_due(), Some(3 * FAR_RANGE));
     let portions = u64::from(CELLS) / PORTION;
     let mut fired = vec![0_u8; CELLS as usize];
@@ -131,7 +131,7 @@ fn a_jump_into_a_range_that_is_being_moved_fires_what_is_due_in_it() {
             out.len()
         };
         assert_eq!(turn(3 * FAR_RANGE), CELLS as usize);
-        assert_ne!(wheel.kept.lock()[0].moving, [0; LEVELS]);
+        assert_ne!(wheel.kept.lock()[0].moving, [EMPTY; LEVELS]);
         let mut now = 3 * FAR_RANGE + jump;
         while turn(now) > 0 {
             let due = wheel.next_due().expect("cells are out");

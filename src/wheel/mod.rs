@@ -291,7 +291,7 @@ impl Wheel {
                 now,
                 kept,
                 tally: &mut tally,
-                chain: 0,
+                lists: shard::EMPTY,
             };
             turn.run();
             // Looks take time, in which something may have become due.

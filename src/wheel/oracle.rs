@@ -178,10 +178,10 @@ impl Oracle {
         let mut linked = BTreeSet::new();
         let mut queued = BTreeSet::new();
         for (shard, kept) in self.wheel.shards.iter().zip(self.wheel.kept.lock().iter()) {
-            for head in &shard.slots {
+            for head in shard.slots.iter().flatten() {
                 self.walk(Link::Slot, head.load(Ordering::Relaxed), &mut linked);
             }
-            for &head in &kept.moving {
+            for &head in kept.moving.iter().flatten() {
                 self.walk(Link::Slot, head, &mut linked);
             }
             self.walk(

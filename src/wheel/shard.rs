@@ -19,6 +19,16 @@ const SLOTS: usize = 2 << LEVEL_BITS;
 const ALL_SLOTS: usize = (LEVELS - 1) * SLOTS + (1 << LAST_BITS);
 const FLAG_WORDS: usize = (ALL_SLOTS + LEVELS).div_ceil(64);
 
+/// A slot keeps its cells in so many lists, each cell in that of its number: a list can only be followed at
+/// the pace of one cache miss after the other, several at once have their misses together.
+pub(super) const STRANDS: usize = if MODELLED { 1 } else { 8 };
+
+/// The lists of a slot: of each 0, or the number of its first cell + 1.
+pub(super) type Lists = [u32; STRANDS];
+
+/// Lists without a cell.
+pub(super) const EMPTY: Lists = [0; STRANDS];
+
 /// The horizon is less than `2^HORIZON_BITS` ticks away, and no nearer than a range of the last
 /// level less.
 pub(super) const HORIZON_BITS: u32 = LAST_SHIFT + LAST_BITS;
@@ -176,8 +186,8 @@ pub(super) struct Shard {
     /// One bit for each slot that must be taken at the next advance, whatever its tick is; then one
     /// for each level on which the cells that move may include one that is due.
     pub(super) overdue: [AtomicU64; FLAG_WORDS],
-    /// Heads of the slots, level by level: 0, or the number of the first cell + 1.
-    pub(super) slots: [AtomicU32; ALL_SLOTS],
+    /// Heads of the slots' lists, level by level.
+    pub(super) slots: [[AtomicU32; STRANDS]; ALL_SLOTS],
 }
 
 impl Shard {
@@ -187,7 +197,7 @@ impl Shard {
             early_due: AtomicU64::new(u64::MAX),
             early: AtomicU32::new(0),
             overdue: array::from_fn(|_| AtomicU64::new(0)),
-            slots: array::from_fn(|_| AtomicU32::new(0)),
+            slots: array::from_fn(|_| array::from_fn(|_| AtomicU32::new(0))),
         }
     }
 
@@ -195,7 +205,7 @@ impl Shard {
     /// an advance has to come for it.
     pub(super) fn link(&self, cells: &impl Cells, cell: u32, tick: u64) -> u64 {
         let place = place(tick, self.position.load(Ordering::Acquire));
-        Link::Slot.push(&self.slots[place.slot], cells, cell);
+        self.push(place.slot, cells, cell);
         // Partner: the fence between the position and the slots in `Turn::run`. If ours comes
         // first, that advance finds the cell in its slot; if theirs, we read its position, see
         // that the slot may have been taken before the cell was in it, and flag it.
@@ -241,14 +251,26 @@ impl Shard {
         tick
     }
 
-    /// Takes the list of a slot: 0, or the number of its first cell + 1.
-    pub(super) fn take(&self, slot: usize) -> u32 {
-        let head = &self.slots[slot];
-        if head.load(Ordering::Relaxed) == 0 {
-            return 0;
-        }
-        // Acquire: the links and words of all pushes, which form one release sequence.
-        head.swap(0, Ordering::Acquire)
+    /// Pushes a cell, whose link is the caller's, on its list of a slot.
+    pub(super) fn push(&self, slot: usize, cells: &impl Cells, cell: u32) {
+        let head = &self.slots[slot][cell as usize % STRANDS];
+        Link::Slot.push(head, cells, cell);
+    }
+
+    /// Takes the lists of a slot.
+    pub(super) fn take(&self, slot: usize) -> Lists {
+        self.slots[slot].each_ref().map(|head| {
+            if head.load(Ordering::Relaxed) == 0 {
+                return 0;
+            }
+            // Acquire: the links and words of all pushes, which form one release sequence.
+            head.swap(0, Ordering::Acquire)
+        })
+    }
+
+    fn is_occupied(&self, slot: usize) -> bool {
+        let mut heads = self.slots[slot].iter();
+        heads.any(|head| head.load(Ordering::Relaxed) != 0)
     }
 
     /// Whether an advance that stands still would find work.
@@ -267,10 +289,7 @@ impl Shard {
         let mut due = self.early_due.load(Ordering::Relaxed);
         for level in 0..LEVELS {
             let first = range(level, position) + 1 + ahead(level);
-            let occupied = |&range: &u64| {
-                let slot = &self.slots[slot(level, range)];
-                slot.load(Ordering::Relaxed) != 0
-            };
+            let occupied = |&range: &u64| self.is_occupied(slot(level, range));
             let found = (first..first + slots(level))
                 .take_while(|&range| visit(level, range) < due)
                 .find(occupied);

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::shard::{
-    LEVELS, Link, Shard, ahead, clamp, level_of_flag, place, range, slot, slots, start,
+    EMPTY, LEVELS, Link, Lists, STRANDS, Shard, ahead, clamp, level_of_flag, place, range, slot,
+    slots, start,
 };
 use super::word::Word;
 use super::{Cells, Wheel};
@@ -19,16 +20,13 @@ pub(super) const PORTION: u64 = match () {
     () => 512,
 };
 
-/// Of how many cells the owner of the cells is told together that they are about to be looked at.
-const FETCH: usize = 32;
-
 /// What the thread that advances keeps of a shard from one turn to the next.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     heap: Heap,
-    /// For each level, the rest of the list of its next range, which is on its way to the level
-    /// below: 0, or the number of the first cell + 1. The first level never has one.
-    pub(super) moving: [u32; LEVELS],
+    /// For each level, the rest of the lists of its next range, which are on their way to the level
+    /// below. The first level never has one.
+    pub(super) moving: [Lists; LEVELS],
 }
 
 /// Wanted looks before the linked tick, taken off the early stack. An entry counts only while the
@@ -95,8 +93,8 @@ pub(super) struct Turn<'a, C: Cells, L: FnMut(u32, u64) -> Option<u64>> {
     pub(super) now: u64,
     pub(super) kept: &'a mut Kept,
     pub(super) tally: &'a mut Tally,
-    /// The rest of the list in hand: 0, or the number of its first cell + 1.
-    pub(super) chain: u32,
+    /// The rest of the lists in hand.
+    pub(super) lists: Lists,
 }
 
 impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
@@ -137,8 +135,8 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             let ticks = self.now - before.max(start(level, to).saturating_sub(1));
             portion.saturating_mul(ticks)
         };
-        let chain = std::mem::take(&mut self.kept.moving[level]);
-        self.kept.moving[level] = self.work_off(chain, most);
+        let lists = std::mem::take(&mut self.kept.moving[level]);
+        self.kept.moving[level] = self.work_off(lists, most);
     }
 
     /// Whether something came in, meanwhile, that is due already.
@@ -157,8 +155,8 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
             while taken != 0 {
                 let flag = index * 64 + taken.trailing_zeros() as usize;
                 if let Some(level) = level_of_flag(flag) {
-                    let chain = std::mem::take(&mut self.kept.moving[level]);
-                    self.work_off(chain, u64::MAX);
+                    let lists = std::mem::take(&mut self.kept.moving[level]);
+                    self.work_off(lists, u64::MAX);
                 } else {
                     self.take_slot(flag);
                 }
@@ -167,67 +165,66 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         }
     }
 
-    /// Looks at each cell of a list that is due, and puts the others where they belong by now; at
-    /// `most` so many. Returns the rest of the list.
-    fn work_off(&mut self, chain: u32, mut most: u64) -> u32 {
-        debug_assert_eq!(self.chain, 0, "one list at a time");
-        self.chain = chain;
-        let mut fetched = 0;
-        while self.chain != 0 && most > 0 {
-            most -= 1;
-            if fetched == 0 {
-                fetched = FETCH;
-                self.fetch();
-            }
-            fetched -= 1;
-            let cell = self.chain - 1;
-            let (word, links) = self.cells.words(cell);
-            // Read before the cell is linked again, by us or, once its word says so, by anybody.
-            let next = Link::Slot.next_in(links);
-            let tick = Word(word.load(Ordering::Acquire)).tick();
-            if tick > self.now {
-                self.chain = next;
-                self.put(cell, tick);
-            } else {
-                self.fire(cell, word, next);
+    /// Looks at each cell of these lists that is due, and puts the others where they belong by now; at
+    /// `most` so many. Returns the rest of the lists.
+    fn work_off(&mut self, lists: Lists, mut most: u64) -> Lists {
+        debug_assert_eq!(self.lists, EMPTY, "one slot at a time");
+        self.lists = lists;
+        while self.lists != EMPTY && most > 0 {
+            self.fetch();
+            for strand in 0..STRANDS {
+                let Some(cell) = self.lists[strand].checked_sub(1) else {
+                    continue;
+                };
+                if most == 0 {
+                    break;
+                }
+                most -= 1;
+                let (word, links) = self.cells.words(cell);
+                // Read before the cell is linked again, by us or, once its word says so, by anybody.
+                let next = Link::Slot.next_in(links);
+                let tick = Word(word.load(Ordering::Acquire)).tick();
+                if tick > self.now {
+                    self.lists[strand] = next;
+                    self.put(cell, tick);
+                } else {
+                    self.fire(cell, word, (strand, next));
+                }
             }
         }
-        std::mem::take(&mut self.chain)
+        std::mem::take(&mut self.lists)
     }
 
-    /// Tells which of the next cells of the list in hand are due.
+    /// Tells which of the next cells are due.
     fn fetch(&self) {
-        let mut chain = self.chain;
-        let next = std::iter::from_fn(|| {
-            let cell = chain.checked_sub(1)?;
-            let (word, links) = self.cells.words(cell);
-            chain = Link::Slot.next_in(links);
-            Some((cell, Word(word.load(Ordering::Relaxed)).tick()))
-        });
-        let due = |(cell, tick): (u32, u64)| (tick <= self.now).then_some(cell);
-        self.cells.fetch(next.take(FETCH).filter_map(due));
+        let next = self.lists.iter().filter_map(|head| head.checked_sub(1));
+        let is_due = |&cell: &u32| {
+            let (word, _) = self.cells.words(cell);
+            Word(word.load(Ordering::Relaxed)).tick() <= self.now
+        };
+        self.cells.fetch(next.filter(is_due));
     }
 
     /// The same for a whole slot.
     fn take_slot(&mut self, slot: usize) {
-        let chain = self.shard.take(slot);
-        self.work_off(chain, u64::MAX);
+        let lists = self.shard.take(slot);
+        self.work_off(lists, u64::MAX);
     }
 
     /// Links a cell that is ours. Nobody else moves the position, so its slot can't be missed.
     fn put(&mut self, cell: u32, tick: u64) {
         let place = place(tick, self.now);
-        Link::Slot.push(&self.shard.slots[place.slot], self.cells, cell);
+        self.shard.push(place.slot, self.cells, cell);
         if place.visit <= self.now {
             self.shard.flag(place.slot);
         }
         self.tally.earliest = self.tally.earliest.min(place.visit);
     }
 
-    /// The linked tick of a cell has come.
-    fn fire(&mut self, cell: u32, word: &AtomicU64, next: u32) {
+    /// The linked tick of a cell has come; `next` comes after it in its list.
+    fn fire(&mut self, cell: u32, word: &AtomicU64, (strand, next): (usize, u32)) {
         let wanted = self.look_at(cell);
-        self.chain = next;
+        self.lists[strand] = next;
         let tick = wanted.map(|tick| clamp(tick, self.now, cell));
         let new = tick.map_or(Word::UNLINKED, Word::linked_at);
         // This takes any early look back: whatever it was wanted for is seen by the looks here.
@@ -326,15 +323,16 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
 
 impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Drop for Turn<'_, C, L> {
     fn drop(&mut self) {
-        // Only a panic of `look` leaves a list in hand.
-        while self.chain != 0 {
-            let cell = self.chain - 1;
-            self.chain = Link::Slot.next(self.cells, cell);
-            let word = Word(self.cells.wheel(cell).load(Ordering::Acquire));
-            self.put(cell, word.tick());
+        // Only a panic of `look` leaves lists in hand.
+        for mut head in std::mem::take(&mut self.lists) {
+            while let Some(cell) = head.checked_sub(1) {
+                let (word, links) = self.cells.words(cell);
+                head = Link::Slot.next_in(links);
+                self.put(cell, Word(word.load(Ordering::Acquire)).tick());
+            }
         }
         let early = self.kept.heap.first().map(|(tick, _)| tick);
-        let moving = self.kept.moving != [0; LEVELS];
+        let moving = self.kept.moving != [EMPTY; LEVELS];
         let moving = moving.then_some(self.now + 1);
         if let Some(tick) = early.into_iter().chain(moving).min() {
             self.shard.early_due.fetch_min(tick, Ordering::AcqRel);
