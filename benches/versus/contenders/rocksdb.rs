@@ -1,9 +1,9 @@
-//! The lock manager of RocksDB's pessimistic transactions, and nothing else of it: an acquire begins a
+//! The lock manager of `RocksDB`'s pessimistic transactions, and nothing else of it: an acquire begins a
 //! transaction that expires and puts an empty value, which locks the key; a release rolls it back, so that
 //! nothing is ever written.
 //!
 //! It has no tokens, and a refusal only says that the key is locked. Both are in its favour, and so is the
-//! put: `get_for_update`, the usual way to lock a key, reads it as well, and takes a quarter longer. Against
+//! put: `get_for_update`, the usual way to lock a key, reads it as well, and takes almost a quarter longer. Against
 //! it: the binding allocates a transaction for each lease, where C++ could use one again. A lease can't be
 //! renewed. An expired lock is there until somebody wants the key, so there is nothing to sweep. A lease
 //! that stays out is a whole transaction; a million of them take gigabytes, so there are none.

@@ -1,6 +1,6 @@
 //! An `scc::HashMap`, which locks a bucket at a time. Entries go when their lease is released.
 //!
-//! Measured once: with entries that stay, a pair cost a tenth more in a table of a thousand keys, and
+//! Measured once: with entries that stay, a pair cost about the same in a table of a thousand keys, and
 //! twelve times as much in one of a million, all of which it then has to reach. In its favour: it never
 //! shrinks below a few thousand entries. A map without such a least capacity shrinks and grows again with
 //! every few pairs while few leases are out, which is five times as slow.
