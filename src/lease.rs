@@ -191,7 +191,7 @@ impl<'m> Lease<'m> {
     /// [`RenewError::Expired`] if the lease is over, [`RenewError::TtlTooShort`] and
     /// [`RenewError::TtlTooLong`] with the lease as it was, [`RenewError::AuthorityLost`] if the manager may
     /// renew nothing for now, [`RenewError::Closed`] if every handle of the manager is gone.
-    #[inline]
+    #[inline(always)]
     pub fn renew(&self, ttl: Duration) -> Result<Timestamp, RenewError> {
         let engine = self.hold.engine();
         if self.hold.is_closed() {
@@ -202,23 +202,29 @@ impl<'m> Lease<'m> {
             Ok(wanted) => wanted,
             Err(bad) => return Err(bad_ttl(ttl, bad)),
         };
-        let handle = self.handle();
+        // As it is for all renewals of one TTL within one tick but the first.
         let known = self.deadline.load(Ordering::Relaxed);
-        if wanted.is_met_by(known) {
-            if engine.is_as_seen(handle, self.key, self.token) {
-                return Ok(engine.time.start_of(known));
-            }
-        } else if engine.is_observed() {
-            return self.renew_by_key(&wanted, now);
-        } else if let Some((deadline, handle)) =
-            engine.renew_as_seen(handle, self.key, self.token, &wanted)
-        {
+        if wanted.is_met_by(known) && engine.is_as_seen(self.handle(), self.key, self.token) {
+            return Ok(engine.time.start_of(known));
+        }
+        self.renew_later(&wanted, now)
+    }
+
+    /// A renewal to a later deadline than is known.
+    #[inline(always)]
+    fn renew_later(&self, wanted: &Renewal<'_>, now: u64) -> Result<Timestamp, RenewError> {
+        let engine = self.hold.engine();
+        if engine.is_observed() {
+            return self.renew_by_key(wanted, now);
+        }
+        let renewed = engine.renew_as_seen(self.handle(), self.key, self.token, wanted);
+        if let Some((deadline, handle)) = renewed {
             // In the same place.
             self.state.store(handle.state, Ordering::Relaxed);
             self.deadline.store(deadline, Ordering::Relaxed);
             return Ok(engine.time.start_of(deadline));
         }
-        self.renew_more(&wanted, now)
+        self.renew_more(wanted, now)
     }
 
     /// What is not a simple renewal.

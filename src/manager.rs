@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::builder::Builder;
 use crate::driver::Driver;
-use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen, Short};
+use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen};
 use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, ValidateError};
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
@@ -246,13 +246,13 @@ impl LockManager {
             at_least,
         };
         let acquired = match self.engine.grant(request) {
-            Short::Granted(acquired) => acquired,
-            Short::Held(held) => return Err(held.into()),
-            // A copy: the original stays in registers.
-            Short::Begun(begun) if begun.is_checked() => {
-                self.engine.grant_more(begun, &{ request })?
-            }
-            Short::Begun(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
+            Ok(acquired) => acquired,
+            Err(begun) if begun.is_checked() => match self.engine.refuse(begun, key) {
+                Ok(denied) => return Err(denied.into()),
+                // A copy: the original stays in registers.
+                Err(begun) => self.engine.grant_more(begun, &{ request })?,
+            },
+            Err(begun) => self.acquire_otherwise(begun, &{ request }, named)?,
         };
         Ok(Lease::new(&self.engine, key, owner, &acquired))
     }
@@ -329,7 +329,11 @@ impl LockManager {
     pub fn release(&self, key: impl ToKey, token: FencingToken) -> Result<(), ReleaseError> {
         let engine = &*self.engine;
         let name = engine.name(key.to_key(&engine.seed), token.get());
-        let released = engine.release_by_key(&name, engine.time.now());
+        let now = engine.time.now();
+        if engine.release_short(&name, now) {
+            return Ok(());
+        }
+        let released = engine.release_by_key(&name, now);
         released.map_err(|ended| release_error(ended, token))
     }
 
@@ -346,7 +350,9 @@ impl LockManager {
         let engine = &*self.engine;
         let now = engine.time.now();
         let name = engine.name(key.to_key(&engine.seed), token.get());
-        if let Some(found) = engine.validate_short(&name, now) {
+        if let Some(found) = engine.live_short(name.key, name.hash, now)
+            && found.token == name.token
+        {
             return Ok(self.holder_of(&Seen::plain(found), now));
         }
         match engine.validate(&name, now) {

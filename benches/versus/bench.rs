@@ -1,5 +1,8 @@
 //! Runs what is asked for, and collects the rows.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use indicatif::{ProgressBar, ProgressStyle};
 use tenure_benches::measure::{Budget, Kind, Lane, interleave};
 
@@ -17,19 +20,53 @@ pub(crate) struct Trial<'t> {
 pub(crate) struct Bench {
     pub(crate) options: Options,
     pub(crate) rows: Vec<Row>,
+    /// The wanted rows that workloads asked for while they were counted, and not measured.
+    counted: Option<RefCell<BTreeSet<String>>>,
+    progress: ProgressBar,
 }
+
+/// What a row is on the progress bar.
+const STEPS: u64 = 1000;
 
 impl Bench {
     pub(crate) fn new(options: Options) -> Self {
+        let style = ProgressStyle::with_template("{elapsed} {bar:30} {percent}% {eta} left  {msg}");
+        let progress = ProgressBar::no_length().with_style(style.expect("a good template"));
         Self {
             options,
             rows: vec![],
+            counted: None,
+            progress,
         }
+    }
+
+    /// Runs the workloads. Before that, lets them ask for their rows, to know how many there are.
+    pub(crate) fn run(&mut self, workloads: impl Iterator<Item = fn(&mut Self)> + Clone) {
+        self.counted = Some(RefCell::default());
+        for workload in workloads.clone() {
+            workload(self);
+        }
+        let counted = self.counted.take().unwrap_or_default();
+        self.progress
+            .set_length(counted.borrow().len() as u64 * STEPS);
+        for workload in workloads {
+            workload(self);
+        }
+        self.progress.finish_and_clear();
     }
 
     /// Whether that row is wanted.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        self.options.wants_row(name)
+        let wanted = self.options.wants_row(name);
+        match &self.counted {
+            Some(counted) => {
+                if wanted {
+                    counted.borrow_mut().insert(name.into());
+                }
+                false
+            }
+            None => wanted,
+        }
     }
 
     /// Measures operations of so many threads by turns of some milliseconds.
@@ -47,9 +84,9 @@ impl Bench {
         } else {
             Budget::Time(self.options.slice(lanes.len()))
         };
-        let progress = self.progress(&name, rounds * lanes.len() as u64);
-        let tracks = interleave(lanes, threads, rounds, budget, || progress.inc(1));
-        progress.finish_and_clear();
+        let mut turn = self.turns(&name, rounds * lanes.len() as u64);
+        let tracks = interleave(lanes, threads, rounds, budget, &mut turn);
+        drop(turn);
         let series = series_of(&tracks);
         self.rows.push(Row::new(workload, name, operation, &series));
     }
@@ -63,7 +100,7 @@ impl Bench {
         rounds: u64,
         mut trials: Vec<Trial<'_>>,
     ) {
-        let progress = self.progress(&name, rounds * trials.len() as u64);
+        let mut over = self.turns(&name, rounds * trials.len() as u64);
         let mut series: Vec<Series> = vec![];
         for round in 0..rounds {
             for turn in 0..trials.len() {
@@ -82,10 +119,10 @@ impl Bench {
                         }),
                     }
                 }
-                progress.inc(1);
+                over();
             }
         }
-        progress.finish_and_clear();
+        drop(over);
         self.push(workload, name, operation, &series);
     }
 
@@ -100,9 +137,16 @@ impl Bench {
         self.rows.push(Row::new(workload, name, operation, series));
     }
 
-    fn progress(&self, name: &str, turns: u64) -> ProgressBar {
-        let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} {eta}");
-        let bar = ProgressBar::new(turns).with_message(format!("{} {name}", self.rows.len() + 1));
-        bar.with_style(style.expect("a good template"))
+    /// Shows which row it is, and moves on by so many turns until it is over.
+    fn turns(&self, name: &str, turns: u64) -> impl FnMut() + use<> {
+        let progress = self.progress.clone();
+        let start = self.rows.len() as u64 * STEPS;
+        progress.set_message(name.to_owned());
+        progress.set_position(start);
+        let mut done = 0;
+        move || {
+            done += 1;
+            progress.set_position(start + done * STEPS / turns);
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! cargo bench --bench versus -- --help                  all options
 //! ```
 //!
-//! RocksDB is a contender only if it is built in, against the system's library (here Debian's librocksdb-dev,
+//! `rocksdb` is a contender only if it is built in, against the system's library (here Debian's librocksdb-dev,
 //! and libclang-dev for the binding):
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //!     cargo bench -p tenure-benches --features rocksdb --bench versus
 //! ```
 //!
-//! Redis is one where there is `redis-server` to start, or a server that `TENURE_TEST_REDIS` names.
+//! `redis` is one where there is `redis-server` to start, or a server that `TENURE_TEST_REDIS` names.
 //!
 //! Contenders run in one process and take turns; a ratio is the median of the ratios within a round: see
 //! [`tenure_benches::measure`].
@@ -28,6 +28,7 @@ mod bench;
 mod churn;
 mod contenders;
 mod floors;
+mod honesty;
 mod keys;
 mod options;
 mod report;
@@ -38,7 +39,6 @@ mod weights;
 mod workloads;
 
 use std::error::Error;
-use std::io;
 
 use bench::Bench;
 use options::Options;
@@ -53,19 +53,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
+    if options.test {
+        honesty::check(&options);
+    }
     let mut bench = Bench::new(options);
-    for (_, _, run) in WORKLOADS {
-        run(&mut bench);
-    }
-    let report = Report {
-        targets: targets::verdicts(&bench.rows),
-        rows: bench.rows,
-    };
-    if bench.options.json {
-        serde_json::to_writer_pretty(io::stdout().lock(), &report)?;
-        println!();
-    } else {
-        report.write_text(&mut io::stdout().lock())?;
-    }
-    Ok(())
+    bench.run(WORKLOADS.iter().map(|(_, _, run)| *run));
+    Report::new(bench.rows).publish(&bench.options)
 }

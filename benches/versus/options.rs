@@ -44,9 +44,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
 
-    /// Also write the tables as Markdown, and the plots beside them.
+    /// Also write the tables as Markdown: into that file, in the place of what is between the lines
+    /// "<!-- versus: begin -->" and "<!-- versus: end -->". Cargo runs benchmarks in their package, so
+    /// relative paths begin at benches/.
     #[arg(long, value_name = "FILE")]
     pub(crate) markdown: Option<PathBuf>,
+
+    /// Where to write the plots of the Markdown file; otherwise to plots/ beside it.
+    #[arg(long, value_name = "DIR", requires = "markdown")]
+    pub(crate) plots: Option<PathBuf>,
 
     /// Name the workloads and contenders, and measure nothing.
     #[arg(long)]

@@ -8,6 +8,10 @@ use tenure_benches::measure::{Kind, Track};
 pub(crate) const NS: &str = "ns";
 /// Operations of all threads in a microsecond, by the wall clock.
 pub(crate) const PER_US: &str = "per_us";
+/// The share of operations that said yes.
+pub(crate) const SUCCEEDED: &str = "succeeded_percent";
+/// The share of the time that threads waited for a processor or were not together.
+pub(crate) const DISTURBED: &str = "disturbed_percent";
 
 /// One measurement of several contenders.
 #[derive(Clone, Debug, Serialize)]
@@ -74,16 +78,13 @@ pub(crate) fn series_of(tracks: &[Track]) -> Vec<Series> {
     tracks
         .iter()
         .flat_map(|track| {
-            let granted: Vec<f64> = track
-                .success_rates
-                .iter()
-                .map(|rate| 100.0 * rate)
-                .collect();
+            let percent =
+                |shares: &[f64]| -> Vec<f64> { shares.iter().map(|share| 100.0 * share).collect() };
             [
                 of(track, NS, &track.nanos),
                 of(track, PER_US, &track.rates),
-                of(track, "succeeded_percent", &granted),
-                of(track, "disturbed_percent", &track.disturbances),
+                of(track, SUCCEEDED, &percent(&track.success_rates)),
+                of(track, DISTURBED, &percent(&track.disturbances)),
             ]
         })
         .collect()

@@ -54,6 +54,17 @@ pub(crate) struct Verdict {
     pub(crate) stretch_met: bool,
 }
 
+impl Verdict {
+    /// In a word.
+    pub(crate) fn word(&self) -> &'static str {
+        match (self.met, self.stretch_met) {
+            (true, true) => "met, and the stretch",
+            (true, false) => "met",
+            (false, _) => "MISSED",
+        }
+    }
+}
+
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

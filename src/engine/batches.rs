@@ -1,7 +1,7 @@
 //! Batches: operations on many keys, one after the other, after the loads of all of them.
 
 use super::Engine;
-use super::grants::{Acquired, Denied, Request, Short};
+use super::grants::{Acquired, Denied, Request};
 use crate::key::Key;
 use crate::locals;
 pub(crate) use crate::table::CHUNK;
@@ -29,9 +29,8 @@ impl<L: Layout> Engine<L> {
         for (key, hash) in keys.iter().zip(hashes) {
             let request = request(*key);
             let granted = match self.grant_at(now, *hash, request) {
-                Short::Granted(acquired) => Ok(acquired),
-                Short::Held(held) => Err(held),
-                Short::Begun(begun) => {
+                Ok(acquired) => Ok(acquired),
+                Err(begun) => {
                     let granted = self.grant_more(begun, &{ request });
                     // That may have taken its time, or have run code of the user's.
                     now = self.time.now();

@@ -38,15 +38,6 @@ pub(crate) struct Request {
     pub(crate) at_least: u64,
 }
 
-/// What the short path came to.
-#[derive(Debug)]
-pub(crate) enum Short {
-    Granted(Acquired),
-    Held(Denied),
-    /// It is not simple.
-    Begun(Begun),
-}
-
 /// A grant that is not simple, and what has been done for it so far.
 #[derive(Debug)]
 pub(crate) struct Begun {
@@ -117,54 +108,68 @@ impl Capacity {
 }
 
 impl<L: Layout> Engine<L> {
-    /// Grants a lease of `ttl` from now or refuses it, if that is simple. If not, [`grant_more`](Self::grant_more)
+    /// Grants a lease of `ttl` from now, if that is simple. If not, [`refuse`](Self::refuse) or [`grant_more`](Self::grant_more)
     /// goes on with what has been begun.
     ///
     /// Two functions and not one, so that a caller has a simple grant in registers.
     #[inline(always)]
-    pub(crate) fn grant(&self, request: Request) -> Short {
+    pub(crate) fn grant(&self, request: Request) -> Result<Acquired, Begun> {
         let now = self.time.now();
         self.grant_at(now, self.table.hash(request.key), request)
     }
 
     /// The same at a reading of the clock, of a key whose hash is known.
     #[inline(always)]
-    pub(super) fn grant_at(&self, now: u64, hash: u64, request: Request) -> Short {
+    pub(super) fn grant_at(
+        &self,
+        now: u64,
+        hash: u64,
+        request: Request,
+    ) -> Result<Acquired, Begun> {
         let in_range = request.at_least <= MAX_AT_LEAST;
-        let begun = |last, checked| {
-            Short::Begun(Begun {
-                last,
-                now,
-                hash,
-                checked,
-            })
+        let begun = |last, checked| Begun {
+            last,
+            now,
+            hash,
+            checked,
         };
         let mut entry = match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
             Ok(entry) => entry,
-            Err(last) => return begun(last, false),
+            Err(last) => return Err(begun(last, false)),
         };
         let local = &mut entry.local;
         if !local.last.is_of(now, request.ttl) && !self.stamp(local, now, request.ttl) {
-            return begun(Some(entry), false);
+            return Err(begun(Some(entry), false));
         }
         let stamp = local.last.stamp;
         let ask = request.ask(hash, stamp.deadline);
         // Not asked of a grant of any token, for which it is known here.
         if !in_range {
-            return begun(Some(entry), false);
+            return Err(begun(Some(entry), false));
         }
+        let Some(granted) = self.table.grant_fast(local, &ask, &stamp) else {
+            return Err(begun(Some(entry), true));
+        };
+        locals::put_back(entry);
+        self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
+        Ok(Acquired::new(&granted, ask.deadline))
+    }
+
+    /// Refuses a grant that has been tried, if its key's own lease is the first of its bucket, as most are.
+    #[inline(always)]
+    pub(crate) fn refuse(&self, begun: Begun, key: Key) -> Result<Denied, Begun> {
+        let (now, hash) = (begun.now, begun.hash);
         let is_live = |deadline| self.time.is_before(now, deadline);
-        match self.table.grant_fast(local, &ask, &stamp, is_live) {
-            Beside::Granted(granted) => {
+        let held = begun.last.as_ref().and_then(|entry| {
+            self.table
+                .live_spotted(&entry.local, (key, hash), 1, is_live)
+        });
+        match (held, begun.last) {
+            (Some(held), Some(entry)) if begun.checked => {
                 locals::put_back(entry);
-                self.watch(granted.handle.cell(), granted.wheel, ask.deadline);
-                Short::Granted(Acquired::new(&granted, ask.deadline))
+                Ok(self.held(&held, now))
             }
-            Beside::Held(held) => {
-                locals::put_back(entry);
-                Short::Held(self.held(&held, now))
-            }
-            Beside::Neither => begun(Some(entry), true),
+            (_, last) => Err(Begun { last, ..begun }),
         }
     }
 

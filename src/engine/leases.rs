@@ -6,7 +6,7 @@ use crate::locals::{self, Entry};
 use crate::records::Holder;
 use crate::sync::Ordering;
 use crate::table::{
-    Contents, Ended, Found, Handle, Layout, Local, Name, NotFound, Unrenewed, Wanted,
+    Contents, Ended, FEW, Found, Handle, Layout, Local, Name, NotFound, Unrenewed, Wanted,
 };
 use crate::wish::Mode;
 
@@ -91,20 +91,31 @@ impl<L: Layout> Engine<L> {
         self.with_short(|local| self.table.renew_spotted(local, name, wanted))
     }
 
-    /// The lease that `name` names, live at the reading `now`, if that is simple to tell. Otherwise
-    /// [`validate`](Self::validate) does.
+    /// Releases by token, if that is simple. Otherwise [`release_by_key`](Self::release_by_key) tells.
     #[inline(always)]
-    pub(crate) fn validate_short(&self, name: &Name, now: u64) -> Option<Contents> {
+    pub(crate) fn release_short(&self, name: &Name, now: u64) -> bool {
         let is_live = |deadline| self.time.is_before(now, deadline);
-        self.with_short(|local| self.table.validate_spotted(local, name, is_live))
+        self.with_short(|local| {
+            let released = self.table.release_spotted(local, name, is_live);
+            released.then_some(())
+        })
+        .is_some()
+    }
+
+    /// The lease of that key, live at the reading `now`, if that is simple to tell. Otherwise
+    /// [`live`](Self::live) does.
+    #[inline(always)]
+    pub(crate) fn live_short(&self, key: Key, hash: u64, now: u64) -> Option<Contents> {
+        let is_live = |deadline| self.time.is_before(now, deadline);
+        self.with_short(|local| self.table.live_spotted(local, (key, hash), FEW, is_live))
     }
 
     /// Uses this thread's part, if it is in the slot and the manager has short paths. `f` leaves no chores.
     #[inline(always)]
-    fn with_short<R>(&self, f: impl FnOnce(&Local) -> Option<R>) -> Option<R> {
+    fn with_short<R>(&self, f: impl FnOnce(&mut Local) -> Option<R>) -> Option<R> {
         match locals::take_last(self.short_id.load(Ordering::Relaxed)) {
-            Ok(entry) => {
-                let result = f(&entry.local);
+            Ok(mut entry) => {
+                let result = f(&mut entry.local);
                 locals::put_back(entry);
                 result
             }

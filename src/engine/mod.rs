@@ -33,7 +33,7 @@ pub(crate) use self::admission::Entered;
 pub(crate) use self::authority::{Authority, DEFAULT_TOKENS, State as AuthorityState};
 pub(crate) use self::batches::CHUNK;
 use self::deadlock::Detector;
-pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request, Short};
+pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
 use crate::key::{HashSeed, Key};
@@ -236,6 +236,19 @@ impl<L: Layout> Engine<L> {
             self.chores(local);
         }
         self.account(local);
+        if local.has_news() {
+            Self::hand_on(entry);
+        } else {
+            locals::put(entry);
+        }
+        result
+    }
+
+    /// Puts the thread's part back, and lets others know what the operation has done for them.
+    #[cold]
+    #[inline(never)]
+    fn hand_on(mut entry: Box<Entry>) {
+        let local = &mut entry.local;
         let wakes = std::mem::take(&mut local.wakes);
         let reports = std::mem::take(&mut local.reports);
         let streams = std::mem::take(&mut local.streams);
@@ -246,7 +259,6 @@ impl<L: Layout> Engine<L> {
             metrics::tell(reports);
         }
         drop(streams);
-        result
     }
 
     /// Brings the limited number of leases up to date with the thread's counter.

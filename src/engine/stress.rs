@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Acquired, Engine, Entered, Options, Request, Short};
+use crate::engine::{Acquired, Engine, Entered, Options, Request};
 use crate::error::AcquireError;
 use crate::key::HashSeed;
 use crate::table::{Name, Narrow, Origin};
@@ -70,12 +70,10 @@ impl World {
             ttl,
             at_least: 0,
         };
-        let granted = match self.engine.grant(request) {
-            Short::Granted(acquired) => Ok(acquired),
-            Short::Held(held) => Err(held),
-            Short::Begun(begun) => self.engine.grant_more(begun, &request),
-        };
-        granted.map_err(AcquireError::from)
+        self.engine
+            .grant(request)
+            .or_else(|begun| self.engine.grant_more(begun, &request))
+            .map_err(AcquireError::from)
     }
 
     /// Waits in the queue, or leaves it after a while.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{Holder, LockManager};
+use crate::engine::Seen;
 use crate::events::Events;
 use crate::key::{Key, ToKey};
 use crate::lost::Lost;
@@ -15,8 +16,12 @@ impl LockManager {
     /// The live lease of `key`, if there is one; of several, the one that lasts longest.
     #[must_use]
     pub fn holder(&self, key: impl ToKey) -> Option<Holder> {
-        let now = self.engine.time.now();
-        let seen = self.engine.live(key.to_key(&self.engine.seed), now).ok()?;
+        let engine = &*self.engine;
+        let (now, any) = (engine.time.now(), engine.name(key.to_key(&engine.seed), 0));
+        let seen = match engine.live_short(any.key, any.hash, now) {
+            Some(found) => Seen::plain(found),
+            None => engine.live(any.key, now).ok()?,
+        };
         Some(self.holder_of(&seen, now))
     }
 

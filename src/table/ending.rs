@@ -71,6 +71,25 @@ impl<L: Layout> Table<L> {
         at == 0 && Self::release_to(local, handle, token, cell, next)
     }
 
+    /// The same by key, and of a lease whose deadline `is_live`.
+    #[inline(always)]
+    pub(crate) fn release_spotted(
+        &self,
+        local: &mut Local,
+        name: &Name,
+        is_live: impl Fn(u64) -> bool,
+    ) -> bool {
+        let Some(spotted) = self.spot(&local.array, (name.key, name.hash), FEW) else {
+            return false;
+        };
+        let (at, cell, state) = (spotted.at, spotted.cell, spotted.state);
+        let (token, link) = (cell.token(), cell.link());
+        let simple = link.next() == 0 && token == name.token && spotted.stands();
+        simple
+            && is_live(state.deadline(link.era()))
+            && Self::release_to(local, Handle::new(name.hash, at, state), token, cell, 0)
+    }
+
     #[inline(always)]
     fn release_to(
         local: &mut Local,

@@ -7,6 +7,7 @@
 
 use std::hint::black_box;
 
+use super::array::Array;
 use super::layout::Layout;
 use super::local::Local;
 use super::{Handle, Table};
@@ -46,6 +47,18 @@ impl<L: Layout> Table<L> {
         }
         black_box(words);
         self.fetch_cells(&behind[..count]);
+    }
+
+    /// The first cells of the buckets of an array that move next: a [`CHUNK`] of groups from this one on.
+    pub(crate) fn fetch_groups(&self, array: &Array, group: usize, groups: usize) {
+        if array.len() < WORTH_IT {
+            return;
+        }
+        let mut first = [0; CHUNK];
+        for (place, cell) in first.iter_mut().enumerate() {
+            *cell = array.at((group + place) & (groups - 1)).load::<L>().cell();
+        }
+        self.fetch_cells(&first);
     }
 
     /// The buckets of these cells' keys, for looks at them.

@@ -1,6 +1,5 @@
 //! Rule 1: a grant.
 
-use super::array::Bucket;
 use super::bucket::NORMAL;
 use super::cell::{Cell, Contents, DEAD, KILLED_EXPIRED, Stamp, State};
 use super::layout::Layout;
@@ -13,7 +12,7 @@ use crate::sync::Ordering;
 pub(super) const DEAD_ALLOWED: usize = 4;
 
 /// Leases in a bucket that a grant looks through without being ready for all that may be there.
-pub(super) const FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 /// What a grant is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +74,7 @@ pub(crate) enum Refused {
     },
 }
 
-/// What [`Table::grant_fast`] or [`Table::grant_beside`] came to.
+/// What [`Table::grant_beside`] came to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     Held(Contents),
@@ -101,22 +100,19 @@ pub(super) enum Walk<L: Layout> {
 }
 
 impl<L: Layout> Table<L> {
-    /// Rule 1 where it is simple: an empty bucket, a cell at hand, no race; or the key's own lease in
-    /// front of its bucket, whose deadline `is_live`. In all other cases nothing has happened.
+    /// Rule 1 where it is simple: a cell at hand, an empty bucket, no race. `None` otherwise, and
+    /// nothing has happened.
     #[inline(always)]
     pub(crate) fn grant_fast(
         &self,
         local: &mut Local,
         ask: &Ask,
         stamp: &Stamp,
-        is_live: impl Fn(u64) -> bool,
-    ) -> Beside {
+    ) -> Option<Granted> {
         debug_assert!(!self.exact, "no short path leads here");
         // Taken before the bucket is loaded; and filled in, so that these stores are not waited for
         // by the CAS.
-        let Some(new) = local.free.peek() else {
-            return Beside::Neither;
-        };
+        let new = local.free.peek()?;
         let cell = self.cell(new);
         cell.fill(ask.key, ask.owner, stamp, 0);
         let array = &*local.array;
@@ -125,36 +121,16 @@ impl<L: Layout> Table<L> {
         let version = word.version() + 1;
         let token = array.base + version;
         if !word.is_empty() || version > array.grant_limit() || token < ask.at_least {
-            let held = self.held_in_front(bucket, word, ask.key);
-            return match held.filter(|held| is_live(held.deadline)) {
-                Some(held) => Beside::Held(held),
-                None => Beside::Neither,
-            };
+            return None;
         }
         let state = cell.start::<L>(token, stamp);
         if !bucket.change(word, word.granted(new)) {
             self.unfill(new);
-            return Beside::Neither;
+            return None;
         }
         local.free.drop_peeked();
         local.counters.add_grant();
-        let handle = Handle::new(ask.hash, new, state);
-        Beside::Granted(Granted::new(cell, handle, token))
-    }
-
-    /// The key's lease, over or not, if it is the first of its bucket, which has not changed meanwhile.
-    #[inline(always)]
-    fn held_in_front(&self, bucket: Bucket<'_>, word: BucketWord<L>, key: Key) -> Option<Contents> {
-        if !word.is_normal() {
-            return None;
-        }
-        let cell = self.cell(word.cell());
-        let state = cell.state::<L>();
-        if !state.is_held() || cell.key() != key {
-            return None;
-        }
-        let held = cell.contents(state);
-        (bucket.load_in_order::<L>() == word).then_some(held)
+        Some(Granted::new(cell, Handle::new(ask.hash, new, state), token))
     }
 
     /// The same where the bucket holds a few leases and nothing else: refuses if one of them is the

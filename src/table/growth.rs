@@ -8,6 +8,7 @@
 use super::array::Array;
 use super::bucket::{DONE, FROZEN, NORMAL, REBUILD, UNINIT};
 use super::cell::{self, DEAD};
+use super::fetch::CHUNK;
 use super::layout::Layout;
 use super::local::{Local, Moved};
 use super::{BucketWord, Table, WALK_CHECK};
@@ -146,7 +147,10 @@ impl<L: Layout> Table<L> {
         // The cursor goes round until the resize is over, so that a helper that stalls with its
         // share holds up nobody.
         let start = child.cursor.fetch_add(count, Ordering::Relaxed);
-        for group in start..start + count {
+        for (place, group) in (start..start + count).enumerate() {
+            if place % CHUNK == 0 {
+                self.fetch_groups(&parent, group, groups);
+            }
             let group = group & (groups - 1);
             for index in group_members(child, group, groups) {
                 self.move_bucket(local, child, &parent, index);
@@ -174,7 +178,7 @@ impl<L: Layout> Table<L> {
             return;
         }
         let groups = groups(child, parent);
-        let mut copies = Copies::default();
+        let mut copies = Copies::new(local);
         let mut version = 0;
         for source in group_members(parent, index & (groups - 1), groups) {
             let frozen = self.freeze(parent, source);
@@ -276,7 +280,7 @@ impl<L: Layout> Table<L> {
                     let copy = self.cell_for_copy(local);
                     self.cell(copy).prepare::<L>(&contents, copies.first);
                     copies.first = copy;
-                    copies.made.push(Moved {
+                    local.moved.push(Moved {
                         cell: copy,
                         deadline: contents.deadline,
                     });
@@ -310,11 +314,12 @@ impl<L: Layout> Table<L> {
         copies: Copies,
     ) -> bool {
         let won = bucket.change(from, BucketWord::new(version, copies.first, NORMAL));
-        if won {
-            local.moved.extend(copies.made);
-        } else {
-            let leases = copies.made.iter().map(|copy| copy.cell);
-            for copy in leases.chain(copies.marks) {
+        if !won {
+            let mut copies = copies;
+            while local.moved.len() > copies.moved_before {
+                copies.marks.extend(local.moved.pop().map(|copy| copy.cell));
+            }
+            for copy in copies.marks {
                 let cell = self.cell(copy);
                 cell.set_state(cell.state::<L>().with_tag(DEAD));
                 self.give_cell(local, copy);
@@ -380,7 +385,7 @@ impl<L: Layout> Table<L> {
             return;
         }
         self.freeze_states(bucket, word);
-        let mut copies = Copies::default();
+        let mut copies = Copies::new(local);
         self.copy_chain(local, bucket, word, &mut copies, |_| true);
         if self.publish(local, bucket, word, word.version() + 1, copies) {
             self.free_chain(local, word.cell());
@@ -389,10 +394,21 @@ impl<L: Layout> Table<L> {
 }
 
 /// Cells filled in private for one bucket.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Copies {
     first: u32,
-    made: Vec<Moved>,
+    /// Those of leases stand in the thread's list of cells that the wheel is to hear of, from this place on.
+    moved_before: usize,
     /// Marks of records, which the wheel has nothing to do with.
     marks: Vec<u32>,
+}
+
+impl Copies {
+    fn new(local: &Local) -> Self {
+        Self {
+            first: 0,
+            moved_before: local.moved.len(),
+            marks: vec![],
+        }
+    }
 }

@@ -284,6 +284,12 @@ impl Local {
             | !self.due.is_empty()
     }
 
+    /// Whether it has something for others to know.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        !(self.wakes.is_empty() & self.reports.is_empty() & self.streams.is_empty())
+    }
+
     /// Remembers what is due. (The wheel looks twice at everything.)
     pub(crate) fn add_due(&mut self, due: Due) {
         if self.due.last() != Some(&due) {

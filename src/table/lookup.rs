@@ -4,7 +4,6 @@ use super::array::{Array, Bucket};
 use super::bucket::{DONE, FROZEN};
 use super::cell::{Cell, Contents, State};
 use super::ending::Ended;
-use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::{BucketWord, Handle, Table, WALK_CHECK};
@@ -73,14 +72,15 @@ impl NotFound {
 /// A lease that was come upon in its bucket. What its cell says holds if the bucket
 /// [stands](Self::stands) as it was.
 #[derive(Clone, Copy)]
-pub(crate) struct Spotted<'t, L: Layout> {
-    bucket: Bucket<'t>,
+pub(crate) struct Spotted<'t, 'a, L: Layout> {
+    bucket: Bucket<'a>,
     word: BucketWord<L>,
+    pub(super) at: u32,
     pub(super) cell: Cell<'t>,
     pub(super) state: State<L>,
 }
 
-impl<L: Layout> Spotted<'_, L> {
+impl<L: Layout> Spotted<'_, '_, L> {
     /// Whether the bucket has not changed up to now.
     #[inline(always)]
     pub(super) fn stands(&self) -> bool {
@@ -89,22 +89,22 @@ impl<L: Layout> Spotted<'_, L> {
 }
 
 impl<L: Layout> Table<L> {
-    /// The lease that stands under the key, if it is one of the first of its bucket, and nothing but leases
-    /// is before it. `None` tells nothing: then [`find`](Self::find) does.
+    /// The lease that stands under the key, if it is one of the first so many of its bucket, and nothing but
+    /// leases is before it. `None` tells nothing: then [`find`](Self::find) does.
     #[inline(always)]
-    pub(super) fn spot<'t>(
+    pub(super) fn spot<'t, 'a>(
         &'t self,
-        array: &'t Array,
-        key: Key,
-        hash: u64,
-    ) -> Option<Spotted<'t, L>> {
+        array: &'a Array,
+        (key, hash): (Key, u64),
+        few: usize,
+    ) -> Option<Spotted<'t, 'a, L>> {
         let bucket = array.bucket(hash);
         let word = bucket.load::<L>();
         if !word.is_normal() {
             return None;
         }
         let mut at = word.cell();
-        for _ in 0..FEW {
+        for _ in 0..few {
             // The null cell is no lease.
             let cell = self.cell(at);
             let state = cell.state::<L>();
@@ -115,6 +115,7 @@ impl<L: Layout> Table<L> {
                 return Some(Spotted {
                     bucket,
                     word,
+                    at,
                     cell,
                     state,
                 });
@@ -122,6 +123,20 @@ impl<L: Layout> Table<L> {
             at = cell.next();
         }
         None
+    }
+
+    /// The lease that stands under the key, where that is as simple, and its deadline `is_live`.
+    #[inline(always)]
+    pub(crate) fn live_spotted(
+        &self,
+        local: &Local,
+        (key, hash): (Key, u64),
+        few: usize,
+        is_live: impl Fn(u64) -> bool,
+    ) -> Option<Contents> {
+        let spotted = self.spot(&local.array, (key, hash), few)?;
+        let found = spotted.cell.contents(spotted.state);
+        (spotted.stands() && is_live(found.deadline)).then_some(found)
     }
 
     /// The lease that stands under the key, over or not.

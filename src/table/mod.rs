@@ -85,7 +85,7 @@ mod timer;
 pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
 pub(crate) use self::fetch::CHUNK;
-pub(crate) use self::grant::{Ask, Beside, Granted, Refused};
+pub(crate) use self::grant::{Ask, Beside, FEW, Granted, Refused};
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 pub(crate) use self::layout::Narrow;
 pub(crate) use self::layout::{Layout, Wide};

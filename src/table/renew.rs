@@ -1,7 +1,8 @@
 //! Rule 3: a renewal.
 
-use super::cell::{Cell, Contents, KILLED_EXPIRED, State};
+use super::cell::{Cell, KILLED_EXPIRED, State};
 use super::ending::Ended;
+use super::grant::FEW;
 use super::layout::Layout;
 use super::local::Local;
 use super::lookup::Found;
@@ -106,7 +107,7 @@ impl<L: Layout> Table<L> {
         name: &Name,
         wanted: &impl Wanted,
     ) -> Option<u64> {
-        let spotted = self.spot(&local.array, name.key, name.hash)?;
+        let spotted = self.spot(&local.array, (name.key, name.hash), FEW)?;
         let (cell, state) = (spotted.cell, spotted.state);
         let (token, era) = (cell.token(), cell.era());
         if !spotted.stands() || token != name.token {
@@ -119,20 +120,6 @@ impl<L: Layout> Table<L> {
         let deadline = wanted.later_than(old)?;
         let renewed = state.with_deadline(era, deadline)?;
         cell.change(state, renewed).then_some(deadline)
-    }
-
-    /// The lease that `name` names, where that is as simple, and its deadline `is_live`.
-    #[inline(always)]
-    pub(crate) fn validate_spotted(
-        &self,
-        local: &Local,
-        name: &Name,
-        is_live: impl Fn(u64) -> bool,
-    ) -> Option<Contents> {
-        let spotted = self.spot(&local.array, name.key, name.hash)?;
-        let found = spotted.cell.contents(spotted.state);
-        let named = spotted.stands() && found.token == name.token;
-        (named && is_live(found.deadline)).then_some(found)
     }
 
     /// The same, wherever the lease lives now.

@@ -172,7 +172,7 @@ impl Drop for Redis {
         let mut delete = cmd("DEL");
         for key in kept {
             let name: [&[u8]; 2] = [&self.prefix, &key.to_be_bytes()];
-            delete.arg(&name.concat());
+            delete.arg(name.concat());
         }
         // A server that is gone has no keys.
         let _deleted: redis::RedisResult<u64> = delete.query(connection);

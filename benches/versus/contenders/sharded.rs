@@ -23,8 +23,10 @@ const SHARDS: usize = 64;
 pub(crate) struct Sharded<T: Time> {
     time: T,
     hasher: RandomState,
-    shards: Box<[CachePadded<Mutex<Shard<T::Point>>>; SHARDS]>,
+    shards: Box<[Padded<T::Point>; SHARDS]>,
 }
+
+type Padded<P> = CachePadded<Mutex<Shard<P>>>;
 
 /// The leases of some keys.
 struct Shard<P> {

@@ -1,60 +1,85 @@
-//! What a run has to say: as text, as JSON.
+//! What a run has to say: as text, as JSON, as a web page, as Markdown.
 
+mod bars;
+mod format;
+mod grid;
+mod html;
+mod machine;
+mod markdown;
+mod scale;
+mod svg;
+mod text;
+mod view;
+
+use std::error::Error;
 use std::io::{self, Write};
+use std::path::PathBuf;
+use std::{env, fs};
 
 use serde::Serialize;
 
-use crate::rows::{NS, Row};
-use crate::targets::Verdict;
+use crate::options::Options;
+use crate::rows::Row;
+use crate::targets::{Verdict, verdicts};
+use machine::Run;
 
 /// A whole run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    pub(crate) rows: Vec<Row>,
-    pub(crate) targets: Vec<Verdict>,
+    #[serde(flatten)]
+    run: Run,
+    rows: Vec<Row>,
+    targets: Vec<Verdict>,
 }
 
 impl Report {
-    /// Writes the tables for people.
-    pub(crate) fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
-        for row in &self.rows {
-            writeln!(out, "\n{} ({})", row.name, row.operation)?;
-            for entry in &row.entries {
-                let ratio =
-                    |ratio: Option<f64>| ratio.map_or("-".into(), |ratio| format!("{ratio:.2}"));
-                if entry.metric != "disturbed_percent" || entry.median > 0.05 {
-                    writeln!(
-                        out,
-                        "  {:<28}{:>24}{:>12.2}  ({:.2} to {:.2})  x tenure {:>8}  x floor {:>8}",
-                        entry.contender,
-                        entry.metric,
-                        entry.median,
-                        entry.lower_quartile,
-                        entry.upper_quartile,
-                        ratio(entry.to_tenure),
-                        ratio(entry.to_floor),
-                    )?;
-                }
-            }
+    /// The report on these rows, of this machine and now.
+    pub(crate) fn new(rows: Vec<Row>) -> Self {
+        Self {
+            run: Run::this(),
+            targets: verdicts(&rows),
+            rows,
         }
-        writeln!(out)?;
-        for verdict in &self.targets {
-            let word = match (verdict.met, verdict.stretch_met) {
-                (true, true) => "met, and the stretch",
-                (true, false) => "met",
-                (false, _) => "MISSED",
-            };
-            let unit = if verdict.metric == NS {
-                ""
+    }
+
+    /// Prints it, and writes the files that are asked for.
+    pub(crate) fn publish(&self, options: &Options) -> Result<(), Box<dyn Error>> {
+        let mut out = io::stdout().lock();
+        if options.json {
+            serde_json::to_writer_pretty(&mut out, self)?;
+            writeln!(out)?;
+        } else {
+            text::write(self, &mut out)?;
+        }
+        drop(out);
+        let page = options.html.clone().unwrap_or_else(|| {
+            // A test measures nothing, and may not take a report's place.
+            directory().join(if options.test {
+                "test.html"
             } else {
-                verdict.metric
-            };
-            writeln!(
-                out,
-                "{:<30}{:<44}{:>9.2}  {:<9}{word} {unit}",
-                verdict.row, verdict.ratio, verdict.value, verdict.target
-            )?;
+                "report.html"
+            })
+        });
+        if let Some(home) = page.parent() {
+            fs::create_dir_all(home)?;
+        }
+        fs::write(&page, html::page(self)?)?;
+        eprintln!("The report is {}", page.display());
+        let tables = options
+            .markdown
+            .clone()
+            .or_else(|| options.test.then(|| directory().join("test.md")));
+        if let Some(file) = tables {
+            markdown::write(self, &file, options.plots.as_deref())?;
+            eprintln!("The tables are in {}", file.display());
         }
         Ok(())
     }
+}
+
+/// `versus` in Cargo's target directory, where this program is `release/deps/versus-…`.
+fn directory() -> PathBuf {
+    let program = env::current_exe().unwrap_or_default();
+    let target = program.ancestors().nth(3);
+    target.map_or_else(env::temp_dir, |target| target.join("versus"))
 }

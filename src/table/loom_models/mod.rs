@@ -33,7 +33,7 @@ type Small = Table<Wide>;
 enum Path {
     /// Those of a guard.
     Fast,
-    /// Those that renew and validate by key.
+    /// Those that renew, release and validate by key.
     ByKey,
     /// None.
     Slow,
@@ -137,12 +137,16 @@ impl Hand {
             let stamp = Stamp::new::<Wide>(deadline);
             let now = local.now;
             let is_live = |deadline| deadline > now;
-            for path in [Table::grant_fast, Table::grant_beside] {
-                match path(table, local, &ask, &stamp, is_live) {
-                    Beside::Held(held) => return Err(Refused::Held(held)),
-                    Beside::Granted(granted) => return Ok(lease(granted)),
-                    Beside::Neither => {}
-                }
+            if let Some(granted) = table.grant_fast(local, &ask, &stamp) {
+                return Ok(lease(granted));
+            }
+            if let Some(held) = table.live_spotted(local, (ask.key, ask.hash), 1, is_live) {
+                return Err(Refused::Held(held));
+            }
+            match table.grant_beside(local, &ask, &stamp, is_live) {
+                Beside::Held(held) => return Err(Refused::Held(held)),
+                Beside::Granted(granted) => return Ok(lease(granted)),
+                Beside::Neither => {}
             }
         }
         table.grant(local, &ask).map(lease)
@@ -190,6 +194,13 @@ impl Hand {
         {
             return Ok(());
         }
+        let now = local.now;
+        if *path == Path::ByKey {
+            if table.release_spotted(local, &name, |deadline| deadline > now) {
+                return Ok(());
+            }
+            return table.release_by_key(local, &name);
+        }
         table.release(local, lease.handle, &name)
     }
 
@@ -199,8 +210,9 @@ impl Hand {
         let Self { table, local, path } = self;
         if *path == Path::ByKey {
             let now = local.now;
-            let spotted = table.validate_spotted(local, &name, |deadline| deadline > now);
-            if let Some(found) = spotted {
+            let is_live = |deadline| deadline > now;
+            let spotted = table.live_spotted(local, (name.key, name.hash), grant::FEW, is_live);
+            if let Some(found) = spotted.filter(|found| found.token == name.token) {
                 assert_eq!(found.owner, lease.raw as u64, "a torn answer");
                 return Ok(found.deadline);
             }

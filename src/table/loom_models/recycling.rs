@@ -93,6 +93,33 @@ fn a_renewal_does_not_mix_two_lives() {
     });
 }
 
+/// The same for a look by key: token, owner and deadline are those of one lease.
+///
+/// Fails if the short look does not load its bucket again.
+#[test]
+fn a_look_by_key_does_not_mix_two_lives() {
+    model(2, |path| {
+        let table = table(1);
+        let (mut a, b) = (Hand::new(&table, path, 1), Hand::new(&table, path, 1));
+        let held = a.lease(1, 10);
+        let other = spawn(b, move |b| {
+            let name = b.name(&held);
+            let place = (name.key, name.hash);
+            b.table.live_spotted(&b.local, place, grant::FEW, |_| true)
+        });
+        a.release(&held).expect("held");
+        let again = a.lease(1, NEXT_ERA);
+        let (found, mut b) = other.join().unwrap();
+        let found = found.map(|found| (found.token, found.deadline));
+        let either = [(held.token, 10), (again.token, NEXT_ERA)];
+        assert!(
+            found.is_none_or(|found| either.contains(&found)),
+            "{found:?}"
+        );
+        assert_eq!(settle(&mut [&mut a, &mut b]), totals(1, 0, 0));
+    });
+}
+
 /// Recycling against a stale walk: a thread looks for a key at the end of a chain whose first cell is
 /// released and granted to another key meanwhile; it must find what stands there throughout.
 ///
