@@ -172,12 +172,17 @@ impl Storm {
         ended
     }
 
+    /// A storm that is not over by then won't be.
+    fn patience(&self) -> Duration {
+        20 * (self.calm + self.run_up)
+    }
+
     fn watch_driver<T: LeaseTable>(&self, table: &T, begin: impl FnOnce()) -> Ended {
         let expired = || table.expired_by_itself().unwrap_or(0);
         let before = busy_of(DRIVER);
         begin();
         let start = Instant::now();
-        while expired() < self.leases && start.elapsed() < PATIENCE {
+        while expired() < self.leases && start.elapsed() < self.patience() {
             thread::sleep(Duration::from_micros(200));
         }
         let took = start.elapsed();
@@ -198,7 +203,7 @@ impl Storm {
             busy: Duration::ZERO,
             took: Duration::ZERO,
         };
-        while ended.leases < self.leases && start.elapsed() < PATIENCE {
+        while ended.leases < self.leases && start.elapsed() < self.patience() {
             let (start, waited_before) = (Instant::now(), waited());
             ended.leases += table.sweep();
             ended.busy += start
@@ -212,9 +217,6 @@ impl Storm {
 
 /// The threads that end the leases of the crate.
 const DRIVER: &str = "tenure-driver";
-
-/// A storm that is not over by then won't be.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Acquires and releases keys from `first` on until it is over, and takes the time of each pair.
 fn work<T: LeaseTable>(table: &T, first: u64, part: &AtomicUsize) -> [Histogram<u64>; 4] {
