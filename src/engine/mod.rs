@@ -126,8 +126,8 @@ impl<L: Layout> Cells for Table<L> {
         (cell.wheel(), cell.wheel_next())
     }
 
-    fn fetch(&self, cells: impl Iterator<Item = u32>) {
-        self.fetch_due(cells);
+    fn fetch(&self, cells: impl Iterator<Item = u32>, is_due: impl Fn(&AtomicU64) -> bool) {
+        self.fetch_due(cells, is_due);
     }
 }
 

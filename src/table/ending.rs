@@ -299,7 +299,7 @@ impl<L: Layout> Table<L> {
                     // It may be renewed before that.
                     return Look::At(local.now + 1);
                 }
-                self.kill_seen(local, (hash, at), state, &contents, KILLED_EXPIRED);
+                self.kill_seen(local, hash, (at, cell), state, &contents, KILLED_EXPIRED);
             } else if bucket.load::<L>() == word && cell.state::<L>() == state {
                 // Filled in, but not published yet; or unlinked, and about to be `DEAD`.
                 return Look::At(local.now + 1);
@@ -318,22 +318,23 @@ impl<L: Layout> Table<L> {
         reason: u64,
     ) -> bool {
         // Read before the CAS: afterwards the cell may be anybody's.
-        let contents = self.cell(at).contents(state);
-        self.kill_seen(local, (hash, at), state, &contents, reason)
+        let cell = self.cell(at);
+        let contents = cell.contents(state);
+        self.kill_seen(local, hash, (at, cell), state, &contents, reason)
     }
 
     /// The same of a lease whose contents have been read, under that hash and in that cell.
     fn kill_seen(
         &self,
         local: &mut Local,
-        (hash, at): (u64, u32),
+        hash: u64,
+        (at, cell): (u32, Cell<'_>),
         state: State<L>,
         contents: &Contents,
         reason: u64,
     ) -> bool {
         debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
         let killed = state.with_tag(reason);
-        let cell = self.cell(at);
         let won = state.is_held() && cell.change(state, killed);
         if won && (self.finish(local, hash, (at, cell), killed) || local.observed) {
             let note = Note {

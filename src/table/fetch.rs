@@ -11,6 +11,7 @@ use super::array::Array;
 use super::layout::Layout;
 use super::local::Local;
 use super::{Handle, Table};
+use crate::sync::AtomicU64;
 
 /// Operations whose loads are made together: more than a core has under way at once, few enough that
 /// the lines are still there when their turn comes.
@@ -61,16 +62,23 @@ impl<L: Layout> Table<L> {
         self.fetch_cells(&first);
     }
 
-    /// The buckets of these cells' keys, for looks at them.
-    pub(crate) fn fetch_due(&self, cells: impl Iterator<Item = u32>) {
+    /// These cells, and the buckets of their keys where the wheel's word `is_due`.
+    pub(crate) fn fetch_due(
+        &self,
+        cells: impl Iterator<Item = u32>,
+        is_due: impl Fn(&AtomicU64) -> bool,
+    ) {
         let array = self.newest();
         if array.len() < WORTH_IT {
             return;
         }
         let words = cells.fold(0, |words, cell| {
+            let cell = self.cell(cell);
+            if !is_due(cell.wheel()) {
+                return words;
+            }
             // Whatever key stands there by now.
-            let hash = self.hash(self.cell(cell).key());
-            words ^ array.bucket(hash).load::<L>().0
+            words ^ array.bucket(self.hash(cell.key())).load::<L>().0
         });
         black_box(words);
     }

@@ -113,10 +113,10 @@ pub(crate) trait Cells {
     fn words(&self, cell: u32) -> (&AtomicU64, &AtomicU64) {
         (self.wheel(cell), self.wheel_next(cell))
     }
-    /// These are about to be looked at, one after the other: whatever that takes from memory can be
-    /// brought at the same time.
-    fn fetch(&self, cells: impl Iterator<Item = u32>) {
-        let _ = cells;
+    /// These are about to be looked at or moved, one after the other. Of those whose word `is_due`, whatever a
+    /// look takes from memory can be brought at the same time.
+    fn fetch(&self, cells: impl Iterator<Item = u32>, is_due: impl Fn(&AtomicU64) -> bool) {
+        let _ = (cells, is_due);
     }
 }
 

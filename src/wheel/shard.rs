@@ -23,6 +23,9 @@ const FLAG_WORDS: usize = (ALL_SLOTS + LEVELS).div_ceil(64);
 /// the pace of one cache miss after the other, several at once have their misses together.
 pub(super) const STRANDS: usize = if MODELLED { 1 } else { 8 };
 
+/// Neighbours share a list: `2^4` of them, which the processor fetches ahead by itself.
+const STRAND_SHIFT: u32 = 4;
+
 /// The lists of a slot: of each 0, or the number of its first cell + 1.
 pub(super) type Lists = [u32; STRANDS];
 
@@ -253,7 +256,7 @@ impl Shard {
 
     /// Pushes a cell, whose link is the caller's, on its list of a slot.
     pub(super) fn push(&self, slot: usize, cells: &impl Cells, cell: u32) {
-        let head = &self.slots[slot][cell as usize % STRANDS];
+        let head = &self.slots[slot][(cell >> STRAND_SHIFT) as usize % STRANDS];
         Link::Slot.push(head, cells, cell);
     }
 

@@ -195,14 +195,11 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         std::mem::take(&mut self.lists)
     }
 
-    /// Tells which of the next cells are due.
+    /// Tells which cells are next, and which of them are due.
     fn fetch(&self) {
         let next = self.lists.iter().filter_map(|head| head.checked_sub(1));
-        let is_due = |&cell: &u32| {
-            let (word, _) = self.cells.words(cell);
-            Word(word.load(Ordering::Relaxed)).tick() <= self.now
-        };
-        self.cells.fetch(next.filter(is_due));
+        let is_due = |word: &AtomicU64| Word(word.load(Ordering::Relaxed)).tick() <= self.now;
+        self.cells.fetch(next, is_due);
     }
 
     /// The same for a whole slot.
