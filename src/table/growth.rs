@@ -5,6 +5,8 @@
 //! children when growing, two and one when shrinking, one and one when only the token base rises).
 //! Any thread may move any group, several may move the same one, and none waits for another.
 
+use std::iter;
+
 use super::array::Array;
 use super::bucket::{DONE, FROZEN, NORMAL, REBUILD, UNINIT};
 use super::cell::{self, DEAD};
@@ -22,12 +24,19 @@ const GROW_BELOW: usize = 3;
 const SHRINK_ABOVE: usize = 16;
 
 /// Buckets of one array that belong to one group.
+///
+/// (`step_by` would divide, to know how many there are.)
 fn group_members(
     array: &Array,
     group: usize,
     groups: usize,
 ) -> impl Iterator<Item = usize> + use<> {
-    (group..array.len()).step_by(groups)
+    let (len, mut next) = (array.len(), group);
+    iter::from_fn(move || {
+        let index = next;
+        next += groups;
+        (index < len).then_some(index)
+    })
 }
 
 fn groups(child: &Array, parent: &Array) -> usize {
