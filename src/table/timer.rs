@@ -9,6 +9,7 @@ use super::layout::Layout;
 use super::local::Local;
 use super::{Look, Table};
 use crate::Key;
+use crate::sync::{Ordering, fence};
 
 /// Whose time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ impl<L: Layout> Table<L> {
         };
         let cell = self.cell(at);
         cell.prepare_timer::<L>(key, kind, deadline);
+        // Those are stores, where a grant has a CAS before it looks at the word.
+        fence(Ordering::SeqCst);
         Some((at, cell.wheel_word()))
     }
 
