@@ -46,7 +46,7 @@ impl Drop for Entry {
     }
 }
 
-/// The parts of the engines used before. Boxed, since an entry is half a kilobyte and moves to and
+/// The parts of the engines used before. Boxed, since an entry is over a kilobyte and moves to and
 /// from the slot.
 #[derive(Debug)]
 #[expect(clippy::vec_box, reason = "the box is what moves")]

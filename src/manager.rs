@@ -410,7 +410,7 @@ impl LockManager {
     /// When [`advance`](Self::advance) next has something to do; `None` if nothing is out.
     ///
     /// Sometimes early, since the wheel has to move a lease that ends much later; never late. A grant
-    /// or renewal made after this call may need an earlier one. Looks at up to 640
+    /// or renewal made after this call may need an earlier one. Looks at up to 320
     /// cache lines for each core, and for 16 at the most.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {

@@ -56,7 +56,7 @@ mod backend {
     ///
     /// On x86-64 a locked instruction is a full barrier, and only the compiler has to be told: the
     /// real fence would cost as much as the CAS before it. (`crossbeam-epoch` does the same in
-    /// `Local::pin`.)
+    /// `Local::pin`.) No model notices if there is none before it: there it is a real fence.
     #[inline]
     pub(crate) fn fence_after_rmw() {
         #[cfg(target_arch = "x86_64")]

@@ -43,7 +43,7 @@ use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, MODELLED, Mutex, Ordering};
-use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Wide};
+use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Turned, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
 
@@ -119,15 +119,25 @@ impl<L: Layout> Cells for Table<L> {
     fn wheel_next(&self, cell: u32) -> &AtomicU64 {
         self.cell(cell).wheel_next()
     }
+}
+
+impl<L: Layout> Cells for Turned<'_, L> {
+    fn wheel(&self, cell: u32) -> &AtomicU64 {
+        self.table.wheel(cell)
+    }
+
+    fn wheel_next(&self, cell: u32) -> &AtomicU64 {
+        self.table.wheel_next(cell)
+    }
 
     #[inline]
     fn words(&self, cell: u32) -> (&AtomicU64, &AtomicU64) {
-        let cell = self.cell(cell);
+        let cell = self.table.cell(cell);
         (cell.wheel(), cell.wheel_next())
     }
 
     fn fetch(&self, cells: impl Iterator<Item = u32>, is_due: impl Fn(&AtomicU64) -> bool) {
-        self.fetch_due(cells, is_due);
+        self.fetch(cells, is_due);
     }
 }
 
@@ -332,7 +342,8 @@ impl<L: Layout> Engine<L> {
     /// Turns the wheel to the thread's now.
     fn turn(&self, local: &mut Local) {
         let now = local.now;
-        let advanced = self.wheel.advance_to(&self.table, now, |cell, tick| {
+        let turned = self.table.turned_by(local);
+        let advanced = self.wheel.advance_to(&turned, now, |cell, tick| {
             // Later than ours if another thread has wanted that meanwhile.
             local.now = tick;
             match self.table.look(local, cell) {

@@ -119,7 +119,8 @@ impl<L: Layout> Engine<L> {
         streams.retain(|stream| stream.strong_count() > 0);
         if streams.is_empty() && self.observers.tracked.is_none() {
             self.observers.on.store(false, Ordering::SeqCst);
-            let short_id = self.capacity.as_ref().map_or(self.id, |_| u64::MAX);
+            let long = self.capacity.is_some() || self.table.exact;
+            let short_id = if long { u64::MAX } else { self.id };
             self.short_id.store(short_id, Ordering::SeqCst);
         }
     }

@@ -11,7 +11,7 @@ use super::array::Array;
 use super::layout::Layout;
 use super::local::Local;
 use super::{Handle, Table};
-use crate::sync::AtomicU64;
+use crate::sync::{Arc, AtomicU64};
 
 /// Operations whose loads are made together: more than a core has under way at once, few enough that
 /// the lines are still there when their turn comes.
@@ -62,25 +62,13 @@ impl<L: Layout> Table<L> {
         self.fetch_cells(&first);
     }
 
-    /// These cells, and the buckets of their keys where the wheel's word `is_due`.
-    pub(crate) fn fetch_due(
-        &self,
-        cells: impl Iterator<Item = u32>,
-        is_due: impl Fn(&AtomicU64) -> bool,
-    ) {
-        let array = self.newest();
-        if array.len() < WORTH_IT {
-            return;
+    /// For a turn of the wheel by that thread.
+    pub(crate) fn turned_by(&self, local: &Local) -> Turned<'_, L> {
+        let worth_it = local.array.len() >= WORTH_IT;
+        Turned {
+            table: self,
+            array: worth_it.then(|| Arc::clone(&local.array)),
         }
-        let words = cells.fold(0, |words, cell| {
-            let cell = self.cell(cell);
-            if !is_due(cell.wheel()) {
-                return words;
-            }
-            // Whatever key stands there by now.
-            words ^ array.bucket(self.hash(cell.key())).load::<L>().0
-        });
-        black_box(words);
     }
 
     fn fetch_cells(&self, cells: &[u32]) {
@@ -92,5 +80,36 @@ impl<L: Layout> Table<L> {
         }
         // Else the loads would be for nothing, and might be left out.
         black_box(states);
+    }
+}
+
+/// The table as the wheel sees it that is being turned.
+#[derive(Debug)]
+pub(crate) struct Turned<'t, L: Layout> {
+    pub(crate) table: &'t Table<L>,
+    /// The newest array that the thread knew when the turn began, if it is a large one. Held, so that the
+    /// count of its references is left alone meanwhile: that lies beside what every grant reads.
+    array: Option<Arc<Array>>,
+}
+
+impl<L: Layout> Turned<'_, L> {
+    /// These cells, and the buckets of their keys where the wheel's word `is_due`.
+    pub(crate) fn fetch(
+        &self,
+        cells: impl Iterator<Item = u32>,
+        is_due: impl Fn(&AtomicU64) -> bool,
+    ) {
+        let Some(array) = &self.array else {
+            return;
+        };
+        let words = cells.fold(0, |words, cell| {
+            let cell = self.table.cell(cell);
+            if !is_due(cell.wheel()) {
+                return words;
+            }
+            // Whatever key stands there by now.
+            words ^ array.bucket(self.table.hash(cell.key())).load::<L>().0
+        });
+        black_box(words);
     }
 }

@@ -19,7 +19,7 @@
 //!    state.
 //! 8. **Records** (`mark.rs`): a key that others wait for, or whose leases are not all plain ones, has a
 //!    record, and a mark in its bucket: a cell that is no lease and refuses all who don't come by way of
-//!    the record. Whoever ends a lease looks for it.
+//!    the record. Whoever ends a lease looks for it, unless that end has emptied the bucket.
 //! 9. **Freeze** (`growth.rs`): the bucket's word first, then each held state, with the bucket
 //!    reloaded between load and CAS.
 //! 10. **Copy**: fresh cells, published by one CAS on the `UNINIT` word; losers free theirs. When all
@@ -84,7 +84,7 @@ mod timer;
 
 pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
-pub(crate) use self::fetch::CHUNK;
+pub(crate) use self::fetch::{CHUNK, Turned};
 pub(crate) use self::grant::{Ask, Beside, FEW, Granted, Refused};
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 pub(crate) use self::layout::Narrow;
@@ -188,7 +188,7 @@ pub(crate) struct Table<L: Layout> {
     /// Arrays don't shrink below this many buckets.
     min_buckets: usize,
     /// A grant's token is the one that it asks for (`restore.rs`).
-    exact: bool,
+    pub(crate) exact: bool,
 }
 
 impl<L: Layout> Table<L> {

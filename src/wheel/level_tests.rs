@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::oracle::Memory;
-use super::shard::{EMPTY, HORIZON_BITS, LEVELS, horizon, place, range, slots};
+use super::shard::{EMPTY, HORIZON_BITS, LEVELS, STRANDS, horizon, place, range, slots};
 use super::turn::PORTION;
 use super::*;
 
@@ -163,4 +163,22 @@ fn a_look_that_panics_while_cells_move_loses_none() {
         assert!(panics <= 1, "a panic is not repeated");
     }
     assert_eq!((panics, seen), (1, 2 * CELLS));
+}
+
+#[test]
+fn the_cells_of_a_shard_are_on_all_lists_of_a_slot() {
+    for shards in [1, 2, 4, 8, 16] {
+        let wheel = Wheel::new(shards, 0);
+        for first in 0..shards {
+            let of_first = |cell: &u32| std::ptr::eq(wheel.shard(*cell), &*wheel.shards[first]);
+            let cells = (0..4_096).filter(of_first);
+            let mut counts = [0; STRANDS];
+            cells.for_each(|cell| counts[wheel.shards[first].strand(cell)] += 1);
+            assert_eq!(
+                counts,
+                [4_096 / shards / STRANDS; STRANDS],
+                "{shards} shards"
+            );
+        }
+    }
 }

@@ -59,9 +59,10 @@
 //! # Costs
 //!
 //! About 20 KiB a shard; two words a cell, one more heap entry of 16 bytes while a cell is wanted
-//! early. Registering: two CASes on the cell, one on the slot, two fences. A look: one CAS on the
-//! cell besides the callback, which is called twice. An advance: eight loads of one line for each
-//! slot passed, at most 640 slots a shard however far it jumps; all else is per cell due, plus one move
+//! early. Registering: two CASes on the cell, one on the slot, two fences (one of which
+//! comes with the CAS on x86-64). A look: one CAS on the cell and one such fence besides the callback,
+//! which is called twice. An advance: eight loads of one line for each slot passed, at most 640 slots a
+//! shard however far it jumps; all else is per cell due, plus one move
 //! for a cell that was registered 256 ticks ahead or more, and two for 32,768. Of a tick in which a
 //! million cells are due, the last is looked at when the others have been: some 100 ms later.
 //!
@@ -152,7 +153,7 @@ impl Wheel {
         Self {
             start,
             shards: (0..shards)
-                .map(|_| CachePadded::new(Shard::new()))
+                .map(|_| CachePadded::new(Shard::new(shards.ilog2())))
                 .collect(),
             sleep_until: CachePadded::new(AtomicU64::new(0)),
             wanted: CachePadded::new(AtomicU64::new(0)),
@@ -312,7 +313,7 @@ impl Wheel {
     ///
     /// Never later than the tick of any cell whose registration is complete; earlier when cells
     /// have to be moved, which takes a few advances on a cell's way. It is not after the wheel's
-    /// position if something is overdue. Costs up to 5,120 loads of 640 lines a shard.
+    /// position if something is overdue. Costs up to 5,120 loads of 320 lines a shard.
     pub(crate) fn next_due(&self) -> Option<u64> {
         self.first_due().map(|due| self.start + due)
     }

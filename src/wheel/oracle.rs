@@ -178,7 +178,7 @@ impl Oracle {
         let mut linked = BTreeSet::new();
         let mut queued = BTreeSet::new();
         for (shard, kept) in self.wheel.shards.iter().zip(self.wheel.kept.lock().iter()) {
-            for head in shard.slots.iter().flatten() {
+            for head in shard.slots.iter().flat_map(|heads| &heads.0) {
                 self.walk(Link::Slot, head.load(Ordering::Relaxed), &mut linked);
             }
             for &head in kept.moving.iter().flatten() {

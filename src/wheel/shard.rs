@@ -2,8 +2,8 @@
 
 use std::array;
 
-use super::Cells;
 use super::word::Word;
+use super::{BLOCK_BITS, Cells};
 use crate::sync::{AtomicU32, AtomicU64, MODELLED, Ordering, fence, fence_after_rmw};
 
 /// A range of one level is `2^LEVEL_BITS` ranges of the level below. Models make do with few.
@@ -23,11 +23,13 @@ const FLAG_WORDS: usize = (ALL_SLOTS + LEVELS).div_ceil(64);
 /// the pace of one cache miss after the other, several at once have their misses together.
 pub(super) const STRANDS: usize = if MODELLED { 1 } else { 8 };
 
-/// Neighbours share a list: `2^4` of them, which the processor fetches ahead by itself.
-const STRAND_SHIFT: u32 = 4;
-
 /// The lists of a slot: of each 0, or the number of its first cell + 1.
 pub(super) type Lists = [u32; STRANDS];
+
+/// The heads of those lists, on one cache line.
+#[derive(Debug)]
+#[repr(align(32))]
+pub(super) struct Heads(pub(super) [AtomicU32; STRANDS]);
 
 /// Lists without a cell.
 pub(super) const EMPTY: Lists = [0; STRANDS];
@@ -190,17 +192,22 @@ pub(super) struct Shard {
     /// for each level on which the cells that move may include one that is due.
     pub(super) overdue: [AtomicU64; FLAG_WORDS],
     /// Heads of the slots' lists, level by level.
-    pub(super) slots: [[AtomicU32; STRANDS]; ALL_SLOTS],
+    pub(super) slots: [Heads; ALL_SLOTS],
+    /// The bits of a cell's number that don't tell its list.
+    strand_shift: u32,
 }
 
 impl Shard {
-    pub(super) fn new() -> Self {
+    /// A shard that gets one of `2^shift` blocks of cells.
+    pub(super) fn new(shift: u32) -> Self {
         Self {
             position: AtomicU64::new(0),
             early_due: AtomicU64::new(u64::MAX),
             early: AtomicU32::new(0),
             overdue: array::from_fn(|_| AtomicU64::new(0)),
-            slots: array::from_fn(|_| array::from_fn(|_| AtomicU32::new(0))),
+            slots: array::from_fn(|_| Heads(array::from_fn(|_| AtomicU32::new(0)))),
+            // Two blocks that are neighbours here share a list: the processor fetches them ahead by itself.
+            strand_shift: BLOCK_BITS + shift + 1,
         }
     }
 
@@ -256,13 +263,18 @@ impl Shard {
 
     /// Pushes a cell, whose link is the caller's, on its list of a slot.
     pub(super) fn push(&self, slot: usize, cells: &impl Cells, cell: u32) {
-        let head = &self.slots[slot][(cell >> STRAND_SHIFT) as usize % STRANDS];
+        let head = &self.slots[slot].0[self.strand(cell)];
         Link::Slot.push(head, cells, cell);
+    }
+
+    /// Which list of its slot a cell is on.
+    pub(super) fn strand(&self, cell: u32) -> usize {
+        (cell >> self.strand_shift) as usize % STRANDS
     }
 
     /// Takes the lists of a slot.
     pub(super) fn take(&self, slot: usize) -> Lists {
-        self.slots[slot].each_ref().map(|head| {
+        self.slots[slot].0.each_ref().map(|head| {
             if head.load(Ordering::Relaxed) == 0 {
                 return 0;
             }
@@ -272,7 +284,7 @@ impl Shard {
     }
 
     fn is_occupied(&self, slot: usize) -> bool {
-        let mut heads = self.slots[slot].iter();
+        let mut heads = self.slots[slot].0.iter();
         heads.any(|head| head.load(Ordering::Relaxed) != 0)
     }
 

@@ -303,7 +303,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     }
 
     /// Looks once more at a cell whose registration has just become later or been dropped.
-    /// The last of the caller's steps was a read-modify-write.
+    /// That was a read-modify-write.
     fn look_again(&mut self, cell: u32) {
         // Partner: the fence between the publication of a deadline and the load of the word. If
         // ours comes first, the grant or renewal sees our word and registers the cell again if it
