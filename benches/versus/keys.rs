@@ -1,7 +1,8 @@
 //! Sequences of keys.
 
-use std::sync::OnceLock;
+use std::collections::BTreeMap;
 
+use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand_distr::{Distribution, Zipf};
@@ -65,21 +66,18 @@ pub(crate) struct Skewed<'t> {
 /// Ranks on a tape, a power of two.
 const TAPE: usize = 1 << 18;
 
-/// The tape of that universe. Each is drawn once.
+/// The tape of that universe. Each is drawn once, and stays.
 fn tape(universe: u64) -> &'static [u32] {
-    const UNIVERSES: usize = 8;
-    static TAPES: [OnceLock<(u64, Vec<u32>)>; UNIVERSES] = [const { OnceLock::new() }; UNIVERSES];
+    static TAPES: Mutex<BTreeMap<u64, &[u32]>> = Mutex::new(BTreeMap::new());
     let draw = || {
         let zipf = Zipf::new(universe as f64, 0.99).expect("a universe of at least one key");
         let mut rng = SmallRng::seed_from_u64(universe);
-        let ranks = (0..TAPE).map(|_| zipf.sample(&mut rng) as u32 - 1);
-        (universe, ranks.collect())
+        let ranks: Vec<u32> = (0..TAPE)
+            .map(|_| zipf.sample(&mut rng) as u32 - 1)
+            .collect();
+        &*ranks.leak()
     };
-    let mut tapes = TAPES.iter().map(|tape| tape.get_or_init(draw));
-    let (_, tape) = tapes
-        .find(|(of, _)| *of == universe)
-        .expect("no more universes than tapes");
-    tape
+    TAPES.lock().entry(universe).or_insert_with(draw)
 }
 
 impl Skewed<'_> {
