@@ -108,8 +108,8 @@ impl Capacity {
 }
 
 impl<L: Layout> Engine<L> {
-    /// Grants a lease of `ttl` from now, if that is simple. If not, [`refuse`](Self::refuse) or [`grant_more`](Self::grant_more)
-    /// goes on with what has been begun.
+    /// Grants a lease of `ttl` from now, if that is simple. If not, [`refuse`](Self::refuse) or
+    /// [`grant_more`](Self::grant_more) goes on with what has been begun.
     ///
     /// Two functions and not one, so that a caller has a simple grant in registers.
     #[inline(always)]

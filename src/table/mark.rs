@@ -16,8 +16,8 @@
 //! Nothing of this is on the short paths: the mark is pushed by a CAS on the bucket, so a release by the
 //! word of the grant fails from then on; and a bucket with a mark is neither empty nor has leases only.
 //!
-//! Whoever ends a lease looks for a mark afterwards, and if there is one, sees to it that the record hears
-//! of it. *An ender's CAS (state or bucket), then load of the bucket* against *the marker's CAS on the
+//! Whoever ends a lease looks for a mark afterwards, unless that end itself has emptied the bucket, and if
+//! there is one, sees to it that the record hears of it. *An ender's CAS (state or bucket), then load of the bucket* against *the marker's CAS on the
 //! bucket, then load of the lease's state*: sequentially consistent on both sides. If the ender's CAS
 //! comes first, the marker sees that the lease is over (a kill), or its own CAS fails (a release that
 //! unlinks); if the marker's comes first, the ender sees the mark.
