@@ -146,8 +146,12 @@ fn a_backend_that_panics_stops_nothing_for_good() {
         thread::sleep(Duration::from_millis(5));
     }
     panics.store(false, Ordering::SeqCst);
-    assert!(locks.wait_for_authority(PATIENCE));
-    assert!(locks.try_acquire("a", 1, TTL).is_ok());
+    let begin = Instant::now();
+    // On a machine with more to do, the first term that it wins may be over before it is used.
+    while let Err(refused) = locks.try_acquire("a", 1, TTL) {
+        assert!(begin.elapsed() < PATIENCE, "{refused}");
+        assert!(locks.wait_for_authority(PATIENCE));
+    }
 }
 
 #[test]
