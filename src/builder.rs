@@ -352,7 +352,7 @@ impl Builder {
         Ok((engine.ok_or(BuildError::OutOfMemory)?, real_time))
     }
 
-    /// The default options can fail only for want of a thread or of the first 100 KiB or so.
+    /// The default options can fail only for want of a thread or of the first few hundred KiB.
     pub(crate) fn build_or_without_driver(self) -> LockManager {
         let name = self.thread_name.clone();
         let (engine, _) = self.engine().unwrap_or_else(|_| {

@@ -59,15 +59,16 @@
 //! # Costs
 //!
 //! About 20 KiB a shard; two words a cell, one more heap entry of 16 bytes while a cell is wanted
-//! early. Registering: two CASes on the cell, one on the slot, two fences (one of which
-//! comes with the CAS on x86-64). A look: one CAS on the cell and one such fence besides the callback,
-//! which is called twice. An advance: eight loads of one line for each slot passed, at most 640 slots a
-//! shard however far it jumps; all else is per cell due, plus one move
-//! for a cell that was registered 256 ticks ahead or more, and two for 32,768. Of a tick in which a
-//! million cells are due, the last is looked at when the others have been: some 100 ms later.
+//! early. Registering: two CASes on the cell, one on the slot, two fences (one of which comes with the
+//! CAS on x86-64). A look: one CAS on the cell and one such fence besides the callback, which is called
+//! twice. An advance: eight loads of one line for each slot passed, at most 640 slots a shard however far
+//! it jumps; all else is per cell due, plus one move for a cell that was registered 256 ticks ahead or
+//! more, and two for 32,768. Of a tick in which a million cells are due, the last is looked at when the
+//! others have been: some 150 ms later.
 //!
-//! A move is one CAS on the cell and one on a slot: some 100 ns for a cell that is in no cache. A wheel
-//! moves 512 cells from each level in each tick, and is due at every tick while it has some to move.
+//! A move is one CAS on the cell and one on a slot: some 150 ns for a cell that is in no cache and comes
+//! alone. A wheel moves 512 cells from each level in each tick, and is due at every tick while it has some
+//! to move.
 //! A million cells of one range, which would take 140 ms in one advance, are shared out over 2,000 of
 //! them. Only if more than 65,536 cells are registered for 128 ticks, or more than
 //! 8,388,608 for 16,384, or if the wheel is turned by jumps, are there any left to be moved at once when
