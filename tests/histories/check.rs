@@ -331,43 +331,7 @@ fn steps_of(op: &Op, others: &Unheard) -> Vec<Step> {
     let one = |event| vec![step(event)];
     match (&op.ask, &op.answer) {
         (Ask::Acquire(acquire), answer) => acquisition(op, acquire, answer, &step, others),
-        (&Ask::Upgrade { token, ttl }, answer) => {
-            let mut rise = step(Event::Rise(op.id, token));
-            let then = match *answer {
-                Answer::Granted {
-                    token: new,
-                    least,
-                    most,
-                } => Event::Upgrade {
-                    from: token,
-                    grant: Grant {
-                        id: op.id,
-                        wish: Wish {
-                            owner: 0,
-                            mode: Mode::Exclusive,
-                            reentrant: false,
-                            session: None,
-                        },
-                        queued: false,
-                        one_of_many: false,
-                        end: op.lo.saturating_add(ttl),
-                        token: Some(new),
-                        least,
-                        most,
-                    },
-                },
-                Answer::Deadlock => return one(Event::Deadlock { token }),
-                Answer::Lapsed => {
-                    if !unheard {
-                        rise.need = Need::May;
-                    }
-                    let stay = step(Event::Stay(op.id));
-                    return vec![rise, step(Event::Over { token }), stay];
-                }
-                _ => Event::Stay(op.id),
-            };
-            vec![rise, step(then)]
-        }
+        (&Ask::Upgrade { token, ttl }, answer) => upgrade(op, (token, ttl), answer, &step),
         (&Ask::Downgrade { token }, Answer::Done) => one(Event::Downgrade { token }),
         (&Ask::Renew { token, ttl, by }, answer) if *answer != Answer::Over => {
             if *answer == Answer::NeverGranted {
@@ -395,19 +359,8 @@ fn steps_of(op: &Op, others: &Unheard) -> Vec<Step> {
         ) => one(seen(owner, token, deadline, mode)),
         (Ask::Holder | Ask::Revoke, Answer::Over) => one(Event::Free),
         (Ask::Revoke, &Answer::Found { owner, token, .. }) => one(Event::Revoke { token, owner }),
-        (&Ask::Open { session, ttl }, &Answer::Renewed(deadline)) => one(Event::Open {
-            session,
-            end: op.lo + ttl,
-            deadline,
-        }),
-        (&Ask::KeepAlive { session, ttl }, &Answer::Renewed(deadline)) => one(Event::KeepAlive {
-            session,
-            end: op.lo + ttl,
-            deadline,
-        }),
-        (&Ask::Close { session }, Answer::Done) => one(Event::Close(session)),
-        (&Ask::KeepAlive { session, .. } | &Ask::Close { session }, _) => {
-            one(Event::SessionOver(session))
+        (Ask::Open { .. } | Ask::KeepAlive { .. } | Ask::Close { .. }, answer) => {
+            one(of_session(op, answer))
         }
         (ask, Answer::NeverGranted) => one(Event::NeverGranted {
             token: token_of(ask),
@@ -519,4 +472,68 @@ fn acquisition(
         }
         _ => vec![arrive, step(grant)],
     }
+}
+
+fn of_session(op: &Op, answer: &Answer) -> Event {
+    match (&op.ask, answer) {
+        (&Ask::Open { session, ttl }, &Answer::Renewed(deadline)) => Event::Open {
+            session,
+            end: op.lo + ttl,
+            deadline,
+        },
+        (&Ask::KeepAlive { session, ttl }, &Answer::Renewed(deadline)) => Event::KeepAlive {
+            session,
+            end: op.lo + ttl,
+            deadline,
+        },
+        (&Ask::Close { session }, Answer::Done) => Event::Close(session),
+        (&Ask::KeepAlive { session, .. } | &Ask::Close { session }, Answer::Over) => {
+            Event::SessionOver(session)
+        }
+        (ask, answer) => panic!("{ask} is never answered by {answer}"),
+    }
+}
+
+fn upgrade(
+    op: &Op,
+    (token, ttl): (u64, u64),
+    answer: &Answer,
+    step: &impl Fn(Event) -> Step,
+) -> Vec<Step> {
+    let mut rise = step(Event::Rise(op.id, token));
+    let then = match *answer {
+        Answer::Granted {
+            token: new,
+            least,
+            most,
+        } => Event::Upgrade {
+            from: token,
+            grant: Grant {
+                id: op.id,
+                // Of the lease that it has been.
+                wish: Wish {
+                    owner: 0,
+                    mode: Mode::Exclusive,
+                    reentrant: false,
+                    session: None,
+                },
+                queued: false,
+                one_of_many: false,
+                end: op.lo.saturating_add(ttl),
+                token: Some(new),
+                least,
+                most,
+            },
+        },
+        Answer::Deadlock => return vec![step(Event::Deadlock { token })],
+        Answer::Lapsed => {
+            if !op.cut {
+                rise.need = Need::May;
+            }
+            let stay = step(Event::Stay(op.id));
+            return vec![rise, step(Event::Over { token }), stay];
+        }
+        _ => Event::Stay(op.id),
+    };
+    vec![rise, step(then)]
 }

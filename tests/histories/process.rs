@@ -97,7 +97,7 @@ struct Guard<'m> {
 /// A call that has not returned.
 struct Call {
     ask: Ask,
-    call: u64,
+    point: u64,
     lo: u64,
 }
 
@@ -192,7 +192,7 @@ impl<'m> Process<'m> {
     fn call(&self, ask: Ask) -> Call {
         Call {
             ask,
-            call: self.shared.point(),
+            point: self.shared.point(),
             lo: self.shared.behind(),
         }
     }
@@ -212,7 +212,7 @@ impl<'m> Process<'m> {
             id,
             ask: call.ask,
             answer,
-            call: call.call,
+            call: call.point,
             queued: None,
             dropped: None,
             ret: if lost { FOREVER } else { ret },
@@ -377,16 +377,21 @@ impl<'m> Process<'m> {
             unreachable!("acquisitions are granted")
         };
         let (token, deadline) = (lease.token().get(), lease.deadline().as_nanos());
-        let (mut least, mut most) = (deadline, deadline);
+        let (mut from, mut till) = (deadline, deadline);
         if wish.session.is_some() {
-            (least, most) = (0, u64::MAX);
+            (from, till) = (0, u64::MAX);
         } else if self.shared.menu.processes_per_owner > 1 {
             // Another process may hold the same lease, and have prolonged it since.
-            least = call.lo.saturating_add(wish.ttl);
+            from = call.lo.saturating_add(wish.ttl);
         }
         self.board(key).store(token, Ordering::Release);
         self.guards.push(Guard { key, lease });
-        self.record(key, call, Answer::Granted { token, least, most }, end)
+        let answer = Answer::Granted {
+            token,
+            least: from,
+            most: till,
+        };
+        self.record(key, call, answer, end)
     }
 
     fn try_acquire(&mut self) {

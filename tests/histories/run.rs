@@ -104,8 +104,8 @@ impl Counts {
                 (_, Answer::Lost) => Kind::Lost,
                 (Ask::KeepAlive { .. }, Answer::Renewed(_)) => Kind::KeptAlive,
                 (Ask::Renew { .. }, Answer::Renewed(_)) => Kind::Renewed,
-                (Ask::KeepAlive { .. } | Ask::Close { .. }, Answer::Over) => Kind::SessionsOver,
-                (_, Answer::SessionOver) => Kind::SessionsOver,
+                (Ask::KeepAlive { .. } | Ask::Close { .. }, Answer::Over)
+                | (_, Answer::SessionOver) => Kind::SessionsOver,
                 (Ask::Revoke, Answer::Found { .. }) => Kind::Revoked,
                 (Ask::Downgrade { .. }, Answer::Done) => Kind::Downgraded,
                 (Ask::Revoke | Ask::Holder, Answer::Over) => continue,

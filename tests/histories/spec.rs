@@ -262,7 +262,10 @@ impl State {
                 self.queue.push(*id);
                 Some(())
             }
-            Event::Leave(id) => self.leave(*id),
+            Event::Leave(id) => {
+                self.leave(*id);
+                Some(())
+            }
             Event::Expire(id) => {
                 let at = self.leases.iter().position(|held| held.id == *id)?;
                 self.end(step, at)
@@ -450,11 +453,10 @@ impl State {
                 continue;
             }
             match (mode, held.mode) {
-                (Mode::Shared, Mode::Shared) => {}
                 // Of these only those whose deadline is known: of others, which one has ended is a choice, and
                 // so a step of its own.
                 (Mode::Permit { .. }, Mode::Permit { .. }) if may == must => ends.push((may, at)),
-                (Mode::Permit { .. }, Mode::Permit { .. }) => {}
+                (Mode::Shared, Mode::Shared) | (Mode::Permit { .. }, Mode::Permit { .. }) => {}
                 _ => {
                     room = room.max(may);
                     gone.push(at);
@@ -551,10 +553,9 @@ impl State {
     }
 
     /// A waiter goes away. If it was granted the key before anybody has heard, that passes on.
-    fn leave(&mut self, id: u32) -> Option<()> {
+    fn leave(&mut self, id: u32) {
         self.queue.retain(|&other| other != id);
         self.leases.retain(|held| held.id != id);
-        Some(())
     }
 
     fn refuse(

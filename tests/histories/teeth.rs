@@ -621,13 +621,13 @@ fn a_long_bad_history_is_reduced_to_its_core() {
     double.push(grant(4, 25, 26, 500, 40));
     assert_eq!(ids(&spec.minimised(&double)), [21, 25]);
     let mut falls = long();
-    falls.iter_mut().for_each(|op| {
+    for op in &mut falls {
         if op.id == 221
             && let Answer::Granted { token, .. } = &mut op.answer
         {
             *token = 2;
         }
-    });
+    }
     let core = spec.minimised(&falls);
     assert_eq!(ids(&core), [201, 207, 211, 221]);
     let fault = spec.fault(&falls).expect("it is bad");
