@@ -128,11 +128,15 @@ impl<L: Layout> Engine<L> {
                 return Err(AcquireError::Closed);
             }
             self.serve(local, &mut stripe, key, hash);
+            let token = wish.upgrade.unwrap_or(1);
             let lapsed = AcquireError::Lapsed {
-                token: crate::FencingToken::granted(wish.upgrade.unwrap_or(1)),
+                token: crate::FencingToken::granted(token),
             };
             let now = self.time.now();
-            let record = stripe.get(key).ok_or(lapsed)?;
+            let record = stripe.get(key);
+            // Who has nothing to release is in nobody's way, whoever else upgrades.
+            let record = record.filter(|record| record.holders.get(token).is_some());
+            let record = record.ok_or(lapsed)?;
             if let Some(other) = &record.upgrader {
                 // Each would wait for the other to leave.
                 let owners = [request.owner, other.wish.request.owner];

@@ -262,6 +262,22 @@ fn case_22_the_second_of_two_upgraders_is_told() {
     assert_idle(&manager);
 }
 
+/// Who has nothing to release is in nobody's way: there is no deadlock to tell it of.
+#[test]
+fn an_upgrade_of_a_lease_that_is_over_is_no_deadlock() {
+    let (manager, clock) = manual();
+    let share = |owner, ttl| manager.acquire("k", owner, ms(ttl)).shared().try_now();
+    let mut gone = share(1, 10).expect("shared");
+    let mut first = share(2, 50).expect("shared");
+    let _other = share(3, 50).expect("shared");
+    let token = gone.token();
+    pass(&manager, &clock, 10);
+    let _waits = Task::pending(first.upgrade(ms(50)));
+    let lapsed = Err(AcquireError::Lapsed { token });
+    assert_eq!(gone.upgrade(ms(50)).wait(), lapsed);
+    assert_eq!(manager.stats().deadlocks, 0);
+}
+
 #[test]
 fn an_upgrade_may_be_dropped_at_any_time() {
     let (manager, _) = manual();
