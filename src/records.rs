@@ -13,7 +13,7 @@
 mod holders;
 mod waiter;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Weak;
 use std::task::Waker;
 
@@ -60,8 +60,8 @@ pub(crate) struct Record {
     pub(crate) timer: Option<Timer>,
     /// The head of the queue could not be granted the key for want of a place: it is tried again then.
     pub(crate) retry: Option<u64>,
-    /// Waiters that would enter a lease of their owner's.
-    reentrant: usize,
+    /// Waiters that would enter a lease of their owner's: by owner, and by number.
+    reentrant: BTreeSet<(u64, u64)>,
     /// The lease that ended last.
     pub(crate) last: Option<Contents>,
 }
@@ -97,12 +97,9 @@ impl Record {
 
     /// Those who wait and would enter a lease of that owner's.
     pub(crate) fn reentrants(&self, owner: u64) -> Vec<Arc<Waiter>> {
-        if self.reentrant == 0 {
-            return vec![];
-        }
-        let same =
-            |waiter: &&Arc<Waiter>| waiter.wish.reentrant && waiter.wish.request.owner == owner;
-        self.waiters.values().filter(same).cloned().collect()
+        let theirs = self.reentrant.range((owner, 0)..=(owner, u64::MAX));
+        let waiters = theirs.filter_map(|(_, number)| self.waiters.get(number));
+        waiters.cloned().collect()
     }
 
     /// Nobody is granted the key before that tick; says whether that is new.
@@ -222,7 +219,9 @@ impl Records {
         stripe.next_number += 1;
         waiter.number.store(number, Ordering::Relaxed);
         let record = stripe.get_or_insert(key);
-        record.reentrant += usize::from(waiter.wish.reentrant);
+        if waiter.wish.reentrant {
+            record.reentrant.insert((waiter.wish.request.owner, number));
+        }
         record.waiters.insert(number, Arc::clone(waiter));
         Ok(())
     }
@@ -258,7 +257,10 @@ impl Records {
         let found = if record.upgrader.as_ref().is_some_and(same) {
             record.upgrader.take().is_some()
         } else if record.waiters.get(&number).is_some_and(same) {
-            record.reentrant -= usize::from(waiter.wish.reentrant);
+            if waiter.wish.reentrant {
+                let entry = (waiter.wish.request.owner, number);
+                record.reentrant.remove(&entry);
+            }
             record.waiters.remove(&number).is_some()
         } else {
             false
