@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, wake_before_blocking};
 use crate::sync::Arc;
 use crate::sync::facade::thread::{self, JoinHandle};
 
@@ -41,6 +41,7 @@ impl Drop for Driver {
             // A waker that it has called may own the last handle.
             && driver.thread().id() != thread::current().id()
         {
+            wake_before_blocking();
             // It catches the panics of wakers, and a clock that panics is told of by the panic hook.
             let _ = driver.join();
         }

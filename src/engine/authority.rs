@@ -144,6 +144,7 @@ impl<L: Layout> Engine<L> {
     /// Blocks until leases may be granted, for so long at most. False if they may not.
     pub(crate) fn wait_until_open(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
+        super::wake_before_blocking();
         let mut state = self.authority.state.lock();
         loop {
             // Open, and not past the limit without anybody having come by.

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Block, Reservation, ReservationError};
-use crate::engine::Engine;
+use crate::engine::{Engine, wake_before_blocking};
 use crate::sync::Arc;
 
 /// For how long a campaign waits: closing a manager waits as long for it.
@@ -344,6 +344,7 @@ impl Drop for KeeperThread {
             // The backend may own the last handle.
             && thread.thread().id() != thread::current().id()
         {
+            wake_before_blocking();
             let _ = thread.join();
         }
     }

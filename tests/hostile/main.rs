@@ -13,6 +13,7 @@
 //! ```
 
 mod queue;
+mod wakers;
 
 use std::future::Future;
 use std::pin::Pin;
