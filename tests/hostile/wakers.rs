@@ -111,7 +111,8 @@ fn a_waker_may_use_everything_when_woken_and_when_dropped() {
                         let context = &mut Context::from_waker(&waker);
                         assert!(lost.as_mut().poll(context).is_pending());
                         assert!(over.as_mut().poll(context).is_pending());
-                        assert!(Box::pin(events.next()).as_mut().poll(context).is_pending());
+                        // What its old waker has done may be told.
+                        let _ = Box::pin(events.next()).as_mut().poll(context);
                     }
                     rounds += 1;
                     match end {
