@@ -354,8 +354,8 @@ fn keep(engine: &Engine) {
     while !engine.is_closed() {
         let began = Instant::now();
         let tended = panic::catch_unwind(AssertUnwindSafe(|| {
-            let mut keeper = engine.authority.keeper.lock();
-            let keeper = keeper.as_mut()?;
+            let mut tending = engine.authority.tend()?;
+            let keeper = tending.keeper.as_mut()?;
             keeper.tend(engine, PATIENCE)
         }));
         match tended {
@@ -374,7 +374,7 @@ fn keep(engine: &Engine) {
 
 /// Lets go of the backend.
 pub(crate) fn end(engine: &Engine) {
-    let keeper = engine.authority.keeper.lock().take();
+    let keeper = engine.authority.tend().and_then(|mut it| it.keeper.take());
     if let Some(keeper) = keeper {
         let _ = panic::catch_unwind(AssertUnwindSafe(|| keeper.finish(engine)));
     }

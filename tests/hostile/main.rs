@@ -13,6 +13,7 @@
 //! ```
 
 mod queue;
+mod strangers;
 mod wakers;
 
 use std::future::Future;
