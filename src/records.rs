@@ -32,10 +32,18 @@ const STRIPES: usize = if MODELLED { 4 } else { 64 };
 
 /// Adds to a list of watches, of which those are dropped that nobody looks at any more.
 pub(crate) fn add_watch<T>(watches: &mut Vec<T>, watch: T, signal: impl Fn(&T) -> &Weak<Signal>) {
-    if watches.len() == watches.capacity() {
-        watches.retain(|watch| signal(watch).strong_count() > 0);
+    add_weak(watches, watch, |watch| signal(watch).strong_count() > 0);
+}
+
+/// Adds to a list, of which those are dropped now and then that are gone: so rarely that each costs a few
+/// looks, however many stay.
+pub(crate) fn add_weak<T>(list: &mut Vec<T>, new: T, is_there: impl Fn(&T) -> bool) {
+    if list.len() == list.capacity() {
+        list.retain(is_there);
+        // Half of it is free until the next time.
+        list.reserve(list.len() + 1);
     }
-    watches.push(watch);
+    list.push(new);
 }
 
 /// A timer, and the tick that it is set to; `u64::MAX` once it has rung.
@@ -289,5 +297,35 @@ impl Records {
             }
         }
         wakers
+    }
+}
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Most of them stay, and one goes and comes at a time: a list that is full each time would be looked
+    /// through each time.
+    #[test]
+    fn a_list_of_what_may_be_gone_is_seldom_looked_through() {
+        const STAY: usize = 1_000;
+        let looks = Cell::new(0);
+        let mut list: Vec<Weak<()>> = vec![];
+        let add = |list: &mut Vec<Weak<()>>, new: &Arc<()>| {
+            add_weak(list, Arc::downgrade(new), |it| {
+                looks.set(looks.get() + 1);
+                it.strong_count() > 0
+            });
+        };
+        let stay: Vec<Arc<()>> = (0..STAY).map(|_| Arc::default()).collect();
+        stay.iter().for_each(|it| add(&mut list, it));
+        for _ in 0..10 * STAY {
+            add(&mut list, &Arc::default());
+            assert!(list.len() <= 4 * STAY, "those that are gone are dropped");
+        }
+        assert!(looks.get() <= 4 * 11 * STAY, "{} looks", looks.get());
+        let there = list.iter().filter(|it| it.strong_count() > 0).count();
+        assert_eq!(there, STAY);
     }
 }
