@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::{Block, Reservation, ReservationError};
 use crate::engine::{Engine, wake_before_blocking};
+use crate::process::Process;
 use crate::sync::Arc;
 
 /// For how long a campaign waits: closing a manager waits as long for it.
@@ -320,6 +321,7 @@ impl fmt::Debug for Keeper {
 #[derive(Debug)]
 pub(crate) struct KeeperThread {
     engine: Arc<Engine>,
+    process: Process,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -332,6 +334,7 @@ impl KeeperThread {
         engine.authority.set_thread(thread.thread().clone());
         Ok(Self {
             engine: Arc::clone(engine),
+            process: Process::this(),
             thread: Some(thread),
         })
     }
@@ -339,6 +342,10 @@ impl KeeperThread {
 
 impl Drop for KeeperThread {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.engine.close_down();
         if let Some(thread) = self.thread.take()
             // The backend may own the last handle.

@@ -12,6 +12,8 @@
 //! $ bash .ci/leaks                                       # nothing of it leaks
 //! ```
 
+#[cfg(unix)]
+mod fork;
 mod queue;
 mod strangers;
 mod wakers;
