@@ -5,7 +5,8 @@
 
 use std::io;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, wake_before_blocking};
+use crate::process::Process;
 use crate::sync::Arc;
 use crate::sync::facade::thread::{self, JoinHandle};
 
@@ -13,6 +14,7 @@ use crate::sync::facade::thread::{self, JoinHandle};
 #[derive(Debug)]
 pub(crate) struct Driver {
     engine: Arc<Engine>,
+    process: Process,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -29,6 +31,7 @@ impl Driver {
         engine.set_driver(thread.thread().clone());
         Ok(Self {
             engine: Arc::clone(engine),
+            process: Process::this(),
             thread: Some(thread),
         })
     }
@@ -36,11 +39,17 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            // There is no such thread to be waited for, nor to be detached.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.engine.close_down();
         if let Some(driver) = self.thread.take()
             // A waker that it has called may own the last handle.
             && driver.thread().id() != thread::current().id()
         {
+            wake_before_blocking();
             // It catches the panics of wakers, and a clock that panics is told of by the panic hook.
             let _ = driver.join();
         }

@@ -106,6 +106,20 @@ struct Ring {
     closed: bool,
 }
 
+impl Ring {
+    fn next(&mut self) -> Poll<Option<Result<Event, Missed>>> {
+        if self.missed > 0 {
+            let count = std::mem::take(&mut self.missed);
+            return Poll::Ready(Some(Err(Missed { count })));
+        }
+        match self.events.pop_front() {
+            Some(event) => Poll::Ready(Some(Ok(event))),
+            None if self.closed => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+}
+
 impl Stream {
     pub(crate) fn new(room: usize) -> Arc<Self> {
         let room = room.max(1);
@@ -137,23 +151,15 @@ impl Stream {
     }
 
     fn next(&self, waker: Option<&Waker>) -> Poll<Option<Result<Event, Missed>>> {
+        if let next @ Poll::Ready(_) = self.0.lock().next() {
+            return next;
+        }
         // Cloning and dropping a waker is code of the user's.
         let waker = waker.cloned();
-        let mut ring = self.0.lock();
-        if ring.missed > 0 {
-            let count = std::mem::take(&mut ring.missed);
-            return Poll::Ready(Some(Err(Missed { count })));
-        }
-        if let Some(event) = ring.events.pop_front() {
-            return Poll::Ready(Some(Ok(event)));
-        }
-        if ring.closed {
-            return Poll::Ready(None);
-        }
-        let before = std::mem::replace(&mut ring.waker, waker);
-        drop(ring);
+        let before = std::mem::replace(&mut self.0.lock().waker, waker);
         drop(before);
-        Poll::Pending
+        // What has come meanwhile has found no waker, or the one before.
+        self.0.lock().next()
     }
 }
 

@@ -19,6 +19,7 @@ mod metrics;
 mod multi;
 mod owner;
 mod park;
+mod process;
 pub mod recipes;
 mod records;
 pub mod replica;

@@ -77,7 +77,8 @@ fn with_last<R>(f: impl FnOnce(&Slot) -> R) -> R {
 }
 
 /// Takes what is in this thread's slot, for an operation that calls no code of the user's. (If it
-/// did, and that called the manager, the inner call would get a part of its own: slow, but right.)
+/// did, and that called the manager, the inner call would get a part of its own, which [`put`] sees to, and
+/// [`put_back`] does not.)
 ///
 /// `Ok` if that is the part of the engine of that number.
 #[inline(always)]
@@ -107,13 +108,39 @@ pub(crate) fn take_after<H: Home>(home: &H, last: Option<Box<Entry>>) -> Box<Ent
     }
 }
 
-/// Puts it back.
+/// Puts it back, after an operation that may have called code of the user's: if that has used a manager,
+/// there is another part in the slot.
 pub(crate) fn put(entry: Box<Entry>) {
     if entry.transient {
         drop(entry);
-    } else {
-        put_back(entry);
+        return;
     }
+    let other = with_last(|last| last.replace(Some(ManuallyDrop::new(entry))));
+    if let Some(other) = other.map(ManuallyDrop::into_inner) {
+        put_aside(other);
+    }
+}
+
+/// Keeps a part for later that is not in the slot any more, or gives it back if there is one of that engine.
+#[cold]
+fn put_aside(other: Box<Entry>) {
+    let mine = with_last(Cell::take).map(ManuallyDrop::into_inner);
+    let same = mine.as_ref().is_some_and(|mine| mine.id == other.id);
+    let mut left = Some(other);
+    if !same {
+        let _ = OTHERS.try_with(|others| {
+            let mut others = others.0.borrow_mut();
+            let id = left.as_ref().map(|left| left.id);
+            if others.iter().all(|entry| Some(entry.id) != id) {
+                others.extend(left.take());
+            }
+        });
+    }
+    if let Some(mine) = mine {
+        put_back(mine);
+    }
+    // Outside of the borrow, and with the slot in order: what it gives back may run any code.
+    drop(left);
 }
 
 /// Gives back this thread's part of an engine that is closing down, and the memory with it.

@@ -16,6 +16,7 @@ use crate::error::{AcquireError, ReleaseError, RenewError, RevokeError, Validate
 use crate::key::{Key, ToKey};
 use crate::lease::{Lease, bad_ttl, release_error, renew_error};
 use crate::owner::OwnerId;
+use crate::process::Process;
 use crate::reservation::{self, KeeperThread};
 use crate::sync::Arc;
 use crate::table::{Ended, Name, Wanted};
@@ -41,6 +42,15 @@ use crate::wish::{Mode, Wish};
 /// Memory follows the number of leases out at once: a cell of 64 bytes each and 27 to 48 bytes of
 /// buckets, and some 900 bytes for a record with a lease in it. Keys that nobody holds cost nothing.
 /// Cells are reused, and not given back to the operating system.
+///
+/// # After a `fork`
+///
+/// The parent's manager goes on. The child has a copy that it should not use: none of the manager's threads is
+/// there, the default clock may stand still, what another thread was at in that moment stands still with its
+/// locks, and both copies would grant the same tokens, which no resource can tell apart. It may be dropped, which
+/// ends nothing, waits for nothing and gives up no authority; guards and futures are better forgotten, as in a
+/// child that calls `exec` or exits. If the parent is killed, the lock of a [`File`](crate::reservation::File)
+/// lasts until the child has gone as well. A manager that is made in the child is as good as any.
 ///
 /// # Examples
 ///
@@ -69,6 +79,7 @@ pub struct LockManager {
 #[derive(Debug)]
 struct Life {
     engine: Arc<Engine>,
+    process: Process,
     // Each ends, and is waited for, when it is dropped.
     driver: OnceLock<Driver>,
     keeper: OnceLock<KeeperThread>,
@@ -76,6 +87,12 @@ struct Life {
 
 impl Drop for Life {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            // Its threads are in the parent, and maybe one that has stopped here with a lock in hand. The
+            // backend of a reservation is the parent's, and must not hear that it is dropped.
+            std::mem::forget(Arc::clone(&self.engine));
+            return;
+        }
         self.engine.close_down();
         if self.keeper.get().is_none() {
             reservation::end(&self.engine);
@@ -155,6 +172,7 @@ impl LockManager {
     pub(crate) fn assemble(engine: Arc<Engine>) -> Self {
         let life = Arc::new(Life {
             engine: Arc::clone(&engine),
+            process: Process::this(),
             driver: OnceLock::new(),
             keeper: OnceLock::new(),
         });
@@ -429,28 +447,6 @@ impl LockManager {
     #[must_use]
     pub fn tick(&self) -> Duration {
         self.engine.time.tick()
-    }
-
-    /// What the manager is doing. Takes time in the number of threads.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let totals = self.engine.totals();
-        let (buckets, resizing) = self.engine.table_size();
-        let (waited, gave_up, deadlocks) = self.engine.metrics.totals();
-        let lag = u32::try_from(totals.lag).unwrap_or(u32::MAX);
-        Stats {
-            leases: usize::try_from(totals.leases).unwrap_or(0),
-            granted: totals.granted,
-            expired: totals.expired,
-            revoked: totals.revoked,
-            waited,
-            gave_up,
-            deadlocks,
-            max_expiry_lag: self.tick().saturating_mul(lag),
-            buckets,
-            resizing,
-            memory_bytes: self.engine.memory(),
-        }
     }
 
     /// A key as this manager stores it: what [`Holder::key`] and [`Lease::key`] say.

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
+use crate::engine::wake_before_blocking;
 use crate::sync::facade::AtomicBool;
 use crate::sync::facade::thread::{self, Thread};
 use crate::sync::{Arc, Ordering};
@@ -44,9 +45,14 @@ impl Parker {
         // Other uses of the thread's one permit may wake it too.
         while !self.woken.swap(false, Ordering::Acquire) {
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
-                None => thread::park(),
                 Some(std::time::Duration::ZERO) => return false,
-                Some(left) => thread::park_timeout(left),
+                left => {
+                    wake_before_blocking();
+                    match left {
+                        None => thread::park(),
+                        Some(left) => thread::park_timeout(left),
+                    }
+                }
             }
         }
         true

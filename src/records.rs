@@ -13,7 +13,7 @@
 mod holders;
 mod waiter;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Weak;
 use std::task::Waker;
 
@@ -32,10 +32,18 @@ const STRIPES: usize = if MODELLED { 4 } else { 64 };
 
 /// Adds to a list of watches, of which those are dropped that nobody looks at any more.
 pub(crate) fn add_watch<T>(watches: &mut Vec<T>, watch: T, signal: impl Fn(&T) -> &Weak<Signal>) {
-    if watches.len() == watches.capacity() {
-        watches.retain(|watch| signal(watch).strong_count() > 0);
+    add_weak(watches, watch, |watch| signal(watch).strong_count() > 0);
+}
+
+/// Adds to a list, of which those are dropped now and then that are gone: so rarely that each costs a few
+/// looks, however many stay.
+pub(crate) fn add_weak<T>(list: &mut Vec<T>, new: T, is_there: impl Fn(&T) -> bool) {
+    if list.len() == list.capacity() {
+        list.retain(is_there);
+        // Half of it is free until the next time.
+        list.reserve(list.len() + 1);
     }
-    watches.push(watch);
+    list.push(new);
 }
 
 /// A timer, and the tick that it is set to; `u64::MAX` once it has rung.
@@ -60,8 +68,8 @@ pub(crate) struct Record {
     pub(crate) timer: Option<Timer>,
     /// The head of the queue could not be granted the key for want of a place: it is tried again then.
     pub(crate) retry: Option<u64>,
-    /// Waiters that would enter a lease of their owner's.
-    reentrant: usize,
+    /// Waiters that would enter a lease of their owner's: by owner, and by number.
+    reentrant: BTreeSet<(u64, u64)>,
     /// The lease that ended last.
     pub(crate) last: Option<Contents>,
 }
@@ -97,12 +105,9 @@ impl Record {
 
     /// Those who wait and would enter a lease of that owner's.
     pub(crate) fn reentrants(&self, owner: u64) -> Vec<Arc<Waiter>> {
-        if self.reentrant == 0 {
-            return vec![];
-        }
-        let same =
-            |waiter: &&Arc<Waiter>| waiter.wish.reentrant && waiter.wish.request.owner == owner;
-        self.waiters.values().filter(same).cloned().collect()
+        let theirs = self.reentrant.range((owner, 0)..=(owner, u64::MAX));
+        let waiters = theirs.filter_map(|(_, number)| self.waiters.get(number));
+        waiters.cloned().collect()
     }
 
     /// Nobody is granted the key before that tick; says whether that is new.
@@ -222,7 +227,9 @@ impl Records {
         stripe.next_number += 1;
         waiter.number.store(number, Ordering::Relaxed);
         let record = stripe.get_or_insert(key);
-        record.reentrant += usize::from(waiter.wish.reentrant);
+        if waiter.wish.reentrant {
+            record.reentrant.insert((waiter.wish.request.owner, number));
+        }
         record.waiters.insert(number, Arc::clone(waiter));
         Ok(())
     }
@@ -258,7 +265,10 @@ impl Records {
         let found = if record.upgrader.as_ref().is_some_and(same) {
             record.upgrader.take().is_some()
         } else if record.waiters.get(&number).is_some_and(same) {
-            record.reentrant -= usize::from(waiter.wish.reentrant);
+            if waiter.wish.reentrant {
+                let entry = (waiter.wish.request.owner, number);
+                record.reentrant.remove(&entry);
+            }
             record.waiters.remove(&number).is_some()
         } else {
             false
@@ -287,5 +297,35 @@ impl Records {
             }
         }
         wakers
+    }
+}
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Most of them stay, and one goes and comes at a time: a list that is full each time would be looked
+    /// through each time.
+    #[test]
+    fn a_list_of_what_may_be_gone_is_seldom_looked_through() {
+        const STAY: usize = 1_000;
+        let looks = Cell::new(0);
+        let mut list: Vec<Weak<()>> = vec![];
+        let add = |list: &mut Vec<Weak<()>>, new: &Arc<()>| {
+            add_weak(list, Arc::downgrade(new), |it| {
+                looks.set(looks.get() + 1);
+                it.strong_count() > 0
+            });
+        };
+        let stay: Vec<Arc<()>> = (0..STAY).map(|_| Arc::default()).collect();
+        stay.iter().for_each(|it| add(&mut list, it));
+        for _ in 0..10 * STAY {
+            add(&mut list, &Arc::default());
+            assert!(list.len() <= 4 * STAY, "those that are gone are dropped");
+        }
+        assert!(looks.get() <= 4 * 11 * STAY, "{} looks", looks.get());
+        let there = list.iter().filter(|it| it.strong_count() > 0).count();
+        assert_eq!(there, STAY);
     }
 }

@@ -15,7 +15,7 @@ use crate::key::{Key, ToKey};
 use crate::lease::Lease;
 use crate::lost::{Lost, Signal};
 use crate::owner::OwnerId;
-use crate::records::{Waiter, add_watch};
+use crate::records::{Waiter, add_watch, add_weak};
 use crate::sync::{Arc, AtomicU64, Mutex, Ordering};
 use crate::table::Loss;
 use crate::time::Timestamp;
@@ -73,11 +73,10 @@ impl Book {
 
     /// False if the session is over.
     pub(crate) fn add_waiter(&mut self, waiter: &Arc<Waiter>) -> bool {
-        if self.waiters.len() == self.waiters.capacity() {
-            self.waiters.retain(|waiter| waiter.strong_count() > 0);
-        }
         if !self.closed {
-            self.waiters.push(Arc::downgrade(waiter));
+            add_weak(&mut self.waiters, Arc::downgrade(waiter), |waiter| {
+                waiter.strong_count() > 0
+            });
         }
         !self.closed
     }

@@ -10,16 +10,18 @@
 //! cheaper without it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use crossbeam_utils::CachePadded;
 
 use super::word::TickWord;
 use super::{Clock, SystemClock};
 use crate::Timestamp;
+use crate::process::Process;
 
 /// Ticks without a reading after which the ticker goes to sleep.
 const IDLE_TICKS: u32 = 16;
@@ -59,7 +61,7 @@ const COARSEST: Duration = Duration::from_secs(1);
 /// [`SystemClock`].
 ///
 /// The thread doesn't survive a `fork`: in a child that goes on without `exec`, make no use of
-/// clocks from before. Programs that turn themselves into daemons should do so first.
+/// clocks from before, which may stand still, but of those that it makes or asks for itself.
 ///
 /// ```
 /// use tenure::{Clock, CoarseClock, SystemClock};
@@ -97,7 +99,8 @@ struct Ticker {
 impl CoarseClock {
     /// The clock of this process, with a resolution of one millisecond.
     ///
-    /// Its thread is started by the first call, and sleeps for as long as nobody reads the clock.
+    /// Its thread is started by the first call, and sleeps for as long as nobody reads the clock. A child that
+    /// was forked has one of its own.
     ///
     /// ```
     /// use std::time::Duration;
@@ -107,10 +110,19 @@ impl CoarseClock {
     /// ```
     #[must_use]
     pub fn shared() -> Self {
-        static SHARED: OnceLock<CoarseClock> = OnceLock::new();
-        SHARED
-            .get_or_init(|| Self::with_resolution(SHARED_RESOLUTION))
-            .clone()
+        /// Replaced after a fork. (No lock, that a thread could hold as the process forks.)
+        static SHARED: ArcSwapOption<(Process, CoarseClock)> = ArcSwapOption::const_empty();
+        let this = Process::this();
+        loop {
+            let shared = SHARED.load();
+            if let Some(shared) = &*shared
+                && shared.0 == this
+            {
+                return shared.1.clone();
+            }
+            let new = Arc::new((this, Self::with_resolution(SHARED_RESOLUTION)));
+            SHARED.compare_and_swap(&shared, Some(new));
+        }
     }
 
     /// A clock with a thread of its own that is behind by at most `resolution`.

@@ -10,10 +10,10 @@
 
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
-use std::thread::Thread;
+use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::Engine;
 use crate::reservation::{Block, Keeper, ReservationError, Standing};
@@ -26,7 +26,9 @@ pub(crate) struct Authority {
     /// There is a reservation: never taken back, so that who only asks needs no lock.
     pub(crate) exists: AtomicBool,
     /// Calls the backend; whoever tends to it holds the lock.
-    pub(crate) keeper: Mutex<Option<Keeper>>,
+    keeper: Mutex<Option<Keeper>>,
+    /// The thread that does.
+    tended_by: Mutex<Option<ThreadId>>,
     /// The thread that does, if it is the manager's.
     thread: OnceLock<Thread>,
     /// The block runs out.
@@ -45,7 +47,33 @@ pub(crate) struct State {
     pub(crate) error: Option<ReservationError>,
 }
 
+/// Has the keeper to itself.
+pub(crate) struct Tending<'a> {
+    pub(crate) keeper: MutexGuard<'a, Option<Keeper>>,
+    tended_by: &'a Mutex<Option<ThreadId>>,
+}
+
+impl Drop for Tending<'_> {
+    fn drop(&mut self) {
+        *self.tended_by.lock() = None;
+    }
+}
+
 impl Authority {
+    /// The keeper, as soon as nobody else has it; `None` within a call of the backend that this thread has made.
+    pub(crate) fn tend(&self) -> Option<Tending<'_>> {
+        let me = thread::current().id();
+        if *self.tended_by.lock() == Some(me) {
+            return None;
+        }
+        let keeper = self.keeper.lock();
+        *self.tended_by.lock() = Some(me);
+        Some(Tending {
+            keeper,
+            tended_by: &self.tended_by,
+        })
+    }
+
     pub(crate) fn set_thread(&self, thread: Thread) {
         // There is one, which says so once.
         let _ = self.thread.set(thread);
@@ -144,6 +172,7 @@ impl<L: Layout> Engine<L> {
     /// Blocks until leases may be granted, for so long at most. False if they may not.
     pub(crate) fn wait_until_open(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
+        super::wake_before_blocking();
         let mut state = self.authority.state.lock();
         loop {
             // Open, and not past the limit without anybody having come by.

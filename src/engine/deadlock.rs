@@ -18,7 +18,7 @@ use std::sync::Weak;
 use foldhash::fast::RandomState;
 
 use super::grants::Denied;
-use super::{Engine, Entered};
+use super::{Engine, Entered, wake};
 use crate::error::{AcquireError, Cycle};
 use crate::key::Key;
 use crate::metrics;
@@ -147,7 +147,7 @@ impl<L: Layout> Engine<L> {
         }
         // What they keep hold of is dropped without the lock: the last reference to a waiter drops a waker.
         let (mut search, mut again) = (Search::default(), Search::default());
-        let waits = {
+        let found = {
             let mut waits = self.detector.waits.lock();
             waits.add(waiter);
             let first = self.search(&waits, &mut search, waiter);
@@ -155,7 +155,9 @@ impl<L: Layout> Engine<L> {
             // of it at once.
             first.filter(|first| self.search(&waits, &mut again, waiter).as_ref() == Some(first))
         };
-        Some(Box::new(Cycle { waits: waits? }))
+        wake::discard(search.steps);
+        wake::discard(again.steps);
+        Some(Box::new(Cycle { waits: found? }))
     }
 
     fn search(

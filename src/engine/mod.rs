@@ -36,6 +36,7 @@ use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
+pub(crate) use self::wake::wake_before_blocking;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
 use crate::metrics::{self, Metrics};
@@ -157,7 +158,8 @@ impl<L: Layout> Home for Engine<L> {
         while self.table.spill(local) {}
         wake::wake_all(std::mem::take(&mut local.wakes));
         metrics::tell(std::mem::take(&mut local.reports));
-        drop(std::mem::take(&mut local.streams));
+        wake::discard(std::mem::take(&mut local.streams));
+        wake::discard(std::mem::take(&mut local.waiters));
         if self.table.wants_resize() {
             self.wake_driver();
         }
@@ -262,13 +264,15 @@ impl<L: Layout> Engine<L> {
         let wakes = std::mem::take(&mut local.wakes);
         let reports = std::mem::take(&mut local.reports);
         let streams = std::mem::take(&mut local.streams);
+        let waiters = std::mem::take(&mut local.waiters);
         locals::put(entry);
         // Code of the user's: it may use the manager.
         wake::wake_all(wakes);
         if !reports.is_empty() {
             metrics::tell(reports);
         }
-        drop(streams);
+        wake::discard(streams);
+        wake::discard(waiters);
     }
 
     /// Brings the limited number of leases up to date with the thread's counter.

@@ -17,7 +17,7 @@ use super::{Engine, Seen};
 use crate::events::{Event, EventKind, Stream};
 use crate::key::Key;
 use crate::owner::OwnerId;
-use crate::records::{Holder, Record, Stripe};
+use crate::records::{Holder, Record, Stripe, add_weak};
 use crate::snapshot::{HolderSnapshot, KeySnapshot, WaiterSnapshot};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::table::{Contents, Layout, Local, Loss, Name, Note};
@@ -108,7 +108,9 @@ impl<L: Layout> Engine<L> {
         if self.is_closed() {
             stream.close();
         }
-        streams.push(Arc::downgrade(&stream));
+        add_weak(&mut streams, Arc::downgrade(&stream), |stream| {
+            stream.strong_count() > 0
+        });
         self.observers.on.store(true, Ordering::SeqCst);
         self.short_id.store(u64::MAX, Ordering::SeqCst);
         stream

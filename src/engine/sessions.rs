@@ -110,6 +110,8 @@ impl<L: Layout> Engine<L> {
         };
         self.sessions.lock().remove(&core.id);
         for waiter in waiters.iter().filter_map(std::sync::Weak::upgrade) {
+            // Its acquisition may be dropped meanwhile, and this be the last that is left of it.
+            local.waiters.push(Arc::clone(&waiter));
             let mut stripe = self.records.lock(waiter.hash);
             if let Some(record) = stripe.get(waiter.key())
                 && self.records.remove(record, &waiter)

@@ -50,14 +50,18 @@ impl LockManager {
     /// asked for.
     ///
     /// Waits for the backend. For embedders that have built the manager with
-    /// [`driver(false)`](crate::Builder::driver). Does nothing without a reservation.
+    /// [`driver(false)`](crate::Builder::driver). Does nothing without a reservation, and nothing within a call of
+    /// the backend: then it is to be called again as soon as that is over.
     #[allow(
         clippy::must_use_candidate,
         reason = "who polls may have a schedule of its own"
     )]
     pub fn tend_reservation(&self, patience: Duration) -> Option<Duration> {
-        let mut keeper = self.engine.authority.keeper.lock();
-        let next = keeper.as_mut()?.tend(&self.engine, patience);
+        let Some(mut tending) = self.engine.authority.tend() else {
+            return Some(Duration::ZERO);
+        };
+        let next = tending.keeper.as_mut()?.tend(&self.engine, patience);
+        drop(tending);
         // If there is a thread as well: what it waits for may have changed.
         self.engine.authority.wake();
         next
@@ -68,7 +72,9 @@ impl LockManager {
         if !self.engine.close_at_birth() {
             return Err(BuildError::OutOfMemory);
         }
-        *self.engine.authority.keeper.lock() = Some(keeper);
+        if let Some(mut tending) = self.engine.authority.tend() {
+            *tending.keeper = Some(keeper);
+        }
         let exists = &self.engine.authority.exists;
         exists.store(true, crate::sync::Ordering::Release);
         self.tend_reservation(Duration::ZERO);

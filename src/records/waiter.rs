@@ -51,18 +51,26 @@ impl Waiter {
 
     /// The result, once; until then, the context's task is woken when there is one.
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Result<Acquired, AcquireError>> {
-        // Cloning and dropping a waker is code of the user's.
-        let waker = context.waker().clone();
-        let mut slot = self.slot.lock();
-        if let Slot::Waiting(before) = &mut *slot {
-            let before = before.replace(waker);
+        if matches!(*self.slot.lock(), Slot::Waiting(_)) {
+            // Cloning and dropping a waker is code of the user's.
+            let waker = context.waker().clone();
+            let mut slot = self.slot.lock();
+            let unused = match &mut *slot {
+                Slot::Waiting(before) => {
+                    let before = before.replace(waker);
+                    drop(slot);
+                    drop(before);
+                    return Poll::Pending;
+                }
+                Slot::Settled(_) | Slot::Empty => waker,
+            };
             drop(slot);
-            drop(before);
-            return Poll::Pending;
+            // Before the result is taken, which would be lost if this panicked.
+            drop(unused);
         }
-        match std::mem::replace(&mut *slot, Slot::Empty) {
-            Slot::Settled(result) => Poll::Ready(result),
-            Slot::Waiting(_) | Slot::Empty => Poll::Pending,
+        match self.take() {
+            Some(result) => Poll::Ready(result),
+            None => Poll::Pending,
         }
     }
 

@@ -19,7 +19,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Block, Reservation, ReservationError};
-use crate::engine::Engine;
+use crate::engine::{Engine, wake_before_blocking};
+use crate::process::Process;
 use crate::sync::Arc;
 
 /// For how long a campaign waits: closing a manager waits as long for it.
@@ -320,6 +321,7 @@ impl fmt::Debug for Keeper {
 #[derive(Debug)]
 pub(crate) struct KeeperThread {
     engine: Arc<Engine>,
+    process: Process,
     thread: Option<thread::JoinHandle<()>>,
 }
 
@@ -332,6 +334,7 @@ impl KeeperThread {
         engine.authority.set_thread(thread.thread().clone());
         Ok(Self {
             engine: Arc::clone(engine),
+            process: Process::this(),
             thread: Some(thread),
         })
     }
@@ -339,11 +342,16 @@ impl KeeperThread {
 
 impl Drop for KeeperThread {
     fn drop(&mut self) {
+        if !self.process.is_this() {
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.engine.close_down();
         if let Some(thread) = self.thread.take()
             // The backend may own the last handle.
             && thread.thread().id() != thread::current().id()
         {
+            wake_before_blocking();
             let _ = thread.join();
         }
     }
@@ -353,8 +361,8 @@ fn keep(engine: &Engine) {
     while !engine.is_closed() {
         let began = Instant::now();
         let tended = panic::catch_unwind(AssertUnwindSafe(|| {
-            let mut keeper = engine.authority.keeper.lock();
-            let keeper = keeper.as_mut()?;
+            let mut tending = engine.authority.tend()?;
+            let keeper = tending.keeper.as_mut()?;
             keeper.tend(engine, PATIENCE)
         }));
         match tended {
@@ -373,7 +381,7 @@ fn keep(engine: &Engine) {
 
 /// Lets go of the backend.
 pub(crate) fn end(engine: &Engine) {
-    let keeper = engine.authority.keeper.lock().take();
+    let keeper = engine.authority.tend().and_then(|mut it| it.keeper.take());
     if let Some(keeper) = keeper {
         let _ = panic::catch_unwind(AssertUnwindSafe(|| keeper.finish(engine)));
     }

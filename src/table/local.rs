@@ -12,6 +12,7 @@ use super::timer::Due;
 use crate::Key;
 use crate::events::Stream;
 use crate::metrics::Report;
+use crate::records::Waiter;
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 /// Free cells that a thread keeps at most.
@@ -260,6 +261,8 @@ pub(crate) struct Local {
     pub(crate) reports: Vec<Report>,
     /// Streams that this operation has written to: the last reference to one drops a waker.
     pub(crate) streams: Vec<Arc<Stream>>,
+    /// Waiters that this operation has looked at, for the same reason.
+    pub(crate) waiters: Vec<Arc<Waiter>>,
     /// The leases of `counters` that a limit on their number knows of.
     pub(crate) accounted: i64,
     /// The leases that this operation has counted in advance, under such a limit.
@@ -287,7 +290,10 @@ impl Local {
     /// Whether it has something for others to know.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        !(self.wakes.is_empty() & self.reports.is_empty() & self.streams.is_empty())
+        !(self.wakes.is_empty()
+            & self.reports.is_empty()
+            & self.streams.is_empty()
+            & self.waiters.is_empty())
     }
 
     /// Remembers what is due. (The wheel looks twice at everything.)
@@ -312,6 +318,7 @@ impl Local {
             wakes: Vec::new(),
             reports: Vec::new(),
             streams: Vec::new(),
+            waiters: Vec::new(),
             accounted: 0,
             reserved: 0,
             spilled: false,

@@ -12,6 +12,7 @@ use std::process;
 use super::super::ReservationError;
 use super::disk::regular;
 use super::store::failed;
+use crate::process::Process;
 
 /// The lock on a file, until it is dropped.
 #[derive(Debug)]
@@ -19,6 +20,7 @@ pub(super) struct Lock {
     file: fs::File,
     path: PathBuf,
     is_used: bool,
+    process: Process,
 }
 
 impl Lock {
@@ -39,6 +41,7 @@ impl Lock {
             file,
             path,
             is_used,
+            process: Process::this(),
         })
     }
 
@@ -82,9 +85,11 @@ impl Lock {
 
 impl Drop for Lock {
     /// Closing the file is not enough: a process that another thread is just starting has a copy of it, until it
-    /// runs its own program.
+    /// runs its own program. In a child that was forked it is the parent's, which has it still.
     fn drop(&mut self) {
-        let _ = self.file.unlock();
+        if self.process.is_this() {
+            let _ = self.file.unlock();
+        }
     }
 }
 
