@@ -22,6 +22,7 @@ mod sessions;
 mod shuttle_models;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod stress;
+mod trim;
 mod wake;
 
 use std::collections::HashMap;
@@ -42,7 +43,7 @@ use crate::metrics::{self, Metrics};
 use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
-use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, MODELLED, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering};
 use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Turned, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
@@ -73,6 +74,8 @@ pub(crate) struct Engine<L: Layout = Wide> {
     pub(crate) metrics: Metrics,
     pub(crate) authority: Authority,
     registry: Mutex<Registry>,
+    /// Buckets when the maps were last looked at, to be trimmed (`trim.rs`).
+    trimmed: AtomicUsize,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
 }
@@ -210,6 +213,7 @@ impl<L: Layout> Engine<L> {
             metrics: Metrics::default(),
             authority: Authority::default(),
             registry: Mutex::new(Registry::default()),
+            trimmed: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
         }))
@@ -323,7 +327,7 @@ impl<L: Layout> Engine<L> {
     /// many it ended. Returns at once if another thread is at it.
     pub(crate) fn advance(&self) -> u64 {
         let now = self.time.precise_now();
-        self.with(now, |local| {
+        let (ended, buckets) = self.with(now, |local| {
             let before = local.counters.expired.load(Ordering::Relaxed);
             self.turn(local);
             if self.table.wants_resize() {
@@ -335,8 +339,11 @@ impl<L: Layout> Engine<L> {
                 self.chores(local);
                 self.turn(local);
             }
-            local.counters.expired.load(Ordering::Relaxed) - before
-        })
+            let ended = local.counters.expired.load(Ordering::Relaxed) - before;
+            (ended, self.table.catch_up(local))
+        });
+        self.trim_if_smaller(buckets);
+        ended
     }
 
     /// Turns the wheel to the thread's now.
