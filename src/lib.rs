@@ -27,6 +27,7 @@ pub mod reservation;
 pub mod resources;
 #[cfg(feature = "retry")]
 mod retry;
+mod room;
 mod session;
 mod snapshot;
 mod sync;

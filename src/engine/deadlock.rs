@@ -24,6 +24,7 @@ use crate::key::Key;
 use crate::metrics;
 use crate::owner::OwnerId;
 use crate::records::Waiter;
+use crate::room::shrink;
 use crate::sync::{Arc, Mutex};
 use crate::table::Layout;
 use crate::wish::Mode;
@@ -51,15 +52,20 @@ struct Waits {
 impl Waits {
     fn add(&mut self, waiter: &Arc<Waiter>) {
         if self.by_owner.len() >= 2 * self.cleared + KEPT {
-            self.by_owner.retain(|_, waiters| {
-                waiters.retain(|waiter| waiter.strong_count() > 0);
-                !waiters.is_empty()
-            });
-            self.cleared = self.by_owner.len();
+            self.clear();
         }
         let waiters = self.by_owner.entry(waiter.wish.request.owner).or_default();
         waiters.retain(|waiter| waiter.strong_count() > 0);
         waiters.push(Arc::downgrade(waiter));
+    }
+
+    /// Drops those that have ended.
+    fn clear(&mut self) {
+        self.by_owner.retain(|_, waiters| {
+            waiters.retain(|waiter| waiter.strong_count() > 0);
+            !waiters.is_empty()
+        });
+        self.cleared = self.by_owner.len();
     }
 
     fn of(&self, owner: u64) -> Vec<Arc<Waiter>> {
@@ -76,6 +82,13 @@ impl Detector {
             waits: Mutex::new(Waits::default()),
             found: Mutex::new(VecDeque::new()),
         }
+    }
+
+    /// Gives back what waits that have ended keep.
+    pub(super) fn trim(&self) {
+        let mut waits = self.waits.lock();
+        waits.clear();
+        shrink(&mut waits.by_owner);
     }
 
     /// Keeps a cycle for inspection.

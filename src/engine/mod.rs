@@ -22,6 +22,7 @@ mod sessions;
 mod shuttle_models;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod stress;
+mod trim;
 mod wake;
 
 use std::collections::HashMap;
@@ -43,7 +44,7 @@ use crate::metrics::{self, Metrics};
 use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
-use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, MODELLED, Mutex, Ordering};
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering};
 use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Turned, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
@@ -74,6 +75,8 @@ pub(crate) struct Engine<L: Layout = Wide> {
     pub(crate) metrics: Metrics,
     pub(crate) authority: Authority,
     registry: Mutex<Registry>,
+    /// Buckets when the maps were last looked at, to be trimmed (`trim.rs`).
+    trimmed: AtomicUsize,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
 }
@@ -212,6 +215,7 @@ impl<L: Layout> Engine<L> {
             metrics: Metrics::default(),
             authority: Authority::default(),
             registry: Mutex::new(Registry::default()),
+            trimmed: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
         }))
@@ -327,7 +331,7 @@ impl<L: Layout> Engine<L> {
     /// many it ended. Returns at once if another thread is at it.
     pub(crate) fn advance(&self) -> u64 {
         let now = self.time.precise_now();
-        self.with(now, |local| {
+        let (ended, buckets) = self.with(now, |local| {
             let before = local.counters.expired.load(Ordering::Relaxed);
             self.turn(local);
             if self.table.wants_resize() {
@@ -339,8 +343,11 @@ impl<L: Layout> Engine<L> {
                 self.chores(local);
                 self.turn(local);
             }
-            local.counters.expired.load(Ordering::Relaxed) - before
-        })
+            let ended = local.counters.expired.load(Ordering::Relaxed) - before;
+            (ended, self.table.catch_up(local))
+        });
+        self.trim_if_smaller(buckets);
+        ended
     }
 
     /// Turns the wheel to the thread's now.
@@ -383,6 +390,11 @@ impl<L: Layout> Engine<L> {
 
     pub(crate) fn memory(&self) -> usize {
         self.table.memory() + size_of::<Self>()
+    }
+
+    /// Cells that were ever used.
+    pub(crate) fn cells(&self) -> usize {
+        self.table.cells()
     }
 
     pub(crate) fn wheel(&self) -> &Wheel {

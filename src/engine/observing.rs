@@ -18,6 +18,7 @@ use crate::events::{Event, EventKind, Stream};
 use crate::key::Key;
 use crate::owner::OwnerId;
 use crate::records::{Holder, Record, Stripe, add_weak};
+use crate::room::shrinks;
 use crate::snapshot::{HolderSnapshot, KeySnapshot, WaiterSnapshot};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use crate::table::{Contents, Layout, Local, Loss, Name, Note};
@@ -48,6 +49,20 @@ impl Observers {
             on: AtomicBool::new(introspection),
             tracked: introspection.then(DashMap::default),
         }
+    }
+
+    /// Gives back what the map of names keeps beyond its contents.
+    pub(super) fn trim(&self) {
+        if let Some(tracked) = &self.tracked
+            && shrinks(tracked.len(), tracked.capacity()).is_some()
+        {
+            tracked.shrink_to_fit();
+        }
+    }
+
+    #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+    pub(super) fn room(&self) -> usize {
+        self.tracked.as_ref().map_or(0, DashMap::capacity)
     }
 
     pub(super) fn close(&self) -> Vec<std::task::Waker> {
@@ -288,6 +303,11 @@ impl<L: Layout> Engine<L> {
         {
             tracked.remove(&key);
         }
+    }
+
+    /// How many keys something is known of.
+    pub(crate) fn names(&self) -> usize {
+        self.observers.tracked.as_ref().map_or(0, DashMap::len)
     }
 
     pub(crate) fn keeps_names(&self) -> bool {

@@ -95,6 +95,20 @@ impl<L: Layout> Table<L> {
         local.resized = started;
     }
 
+    /// Shows the thread the newest array, and says how many buckets that has. Whoever comes by seldom would
+    /// keep an older one alive.
+    pub(crate) fn catch_up(&self, local: &mut Local) -> usize {
+        local.array = self.newest();
+        local.array.len()
+    }
+
+    /// Says whether anybody still keeps the array that is the newest now.
+    #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+    pub(crate) fn watch_newest(&self) -> impl Fn() -> bool + use<L> {
+        let newest = Arc::downgrade(&self.newest());
+        move || newest.strong_count() > 0
+    }
+
     /// Moves up to `count` groups of a resize under way; false if there is none.
     pub(crate) fn help_resize(&self, local: &mut Local, count: usize) -> bool {
         let newest = self.newest();

@@ -126,6 +126,25 @@ fn a_deadline_that_keeps_being_shortened_takes_no_memory_for_each_time() {
 }
 
 #[test]
+fn many_early_looks_leave_no_room_behind_once_they_are_over() {
+    // I9.
+    const CELLS: u32 = 10_000;
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(CELLS));
+    let room = || wheel.kept.lock()[0].early_room();
+    for cell in 0..CELLS {
+        let _ = lease(&wheel, &memory, cell, 1_000_000);
+        let _ = lease(&wheel, &memory, cell, 100);
+    }
+    let _ = wheel.advance_to(&memory, 1, |_, _| Some(100));
+    assert!(room() >= CELLS as usize, "all are in the heap");
+    let _ = wheel.advance_to(&memory, 100, |_, _| None);
+    // Now and then somebody hurries, which is when the heap is looked at.
+    let _ = lease(&wheel, &memory, 0, 200);
+    let _ = wheel.advance_to(&memory, 101, |_, _| Some(200));
+    assert!(room() <= 64, "room for {} is left", room());
+}
+
+#[test]
 fn a_clock_that_goes_backwards_fires_nothing_and_loses_nothing() {
     let (wheel, memory) = (Wheel::new(1, 1_000), Memory::new(2));
     assert!(!lease(&wheel, &memory, 0, 1_005));

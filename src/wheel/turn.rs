@@ -9,6 +9,7 @@ use super::shard::{
 };
 use super::word::Word;
 use super::{Cells, Wheel};
+use crate::room::shrinks;
 use crate::sync::{AtomicU64, MODELLED, Ordering, fence, fence_after_rmw};
 
 /// How many cells a wheel moves from each level to the one below in a tick, if it has the time: some
@@ -52,6 +53,10 @@ impl Heap {
     /// Drops the entries that no longer count, once they may outnumber the others: a cell whose
     /// deadline keeps being shortened must not cost memory for each time.
     fn purge(&mut self, cells: &impl Cells) {
+        self.purged_to = self.purged_to.min(self.entries.len());
+        if let Some(room) = shrinks(self.entries.len(), self.entries.capacity()) {
+            self.entries.shrink_to(room);
+        }
         if self.entries.len() < Self::PURGE_FROM.max(2 * self.purged_to) {
             return;
         }
@@ -70,6 +75,11 @@ impl Kept {
     #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
     pub(super) fn early_entries(&self) -> usize {
         self.heap.entries.len()
+    }
+
+    #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+    pub(super) fn early_room(&self) -> usize {
+        self.heap.entries.capacity()
     }
 }
 
