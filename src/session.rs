@@ -418,13 +418,14 @@ impl Engine {
 #[cfg(all(test, tenure_loom))]
 mod loom_models {
     use super::*;
+    use crate::sync::exploring::explore;
     use loom::thread;
 
     /// A keep-alive that was granted is kept: who looks at the old deadline, or at the new one before its
     /// time, finds the session alive. After one that was refused, it is over for everybody.
     #[test]
     fn loom_a_keep_alive_that_is_granted_is_kept() {
-        loom::model(|| {
+        explore(32, "", || {
             let core = Arc::new(SessionCore::new(1, 1, Duration::from_millis(10), 10));
             let keeper = {
                 let core = Arc::clone(&core);
@@ -445,7 +446,7 @@ mod loom_models {
     /// Closing against a keep-alive and against somebody who finds the deadline passed: over, once.
     #[test]
     fn loom_a_session_ends_once() {
-        loom::model(|| {
+        explore(32, "", || {
             let core = Arc::new(SessionCore::new(1, 1, Duration::from_millis(10), 10));
             let closer = {
                 let core = Arc::clone(&core);

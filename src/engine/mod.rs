@@ -44,7 +44,9 @@ use crate::metrics::{self, Metrics};
 use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
-use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering};
+use crate::sync::{
+    Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering, fence,
+};
 use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Turned, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
@@ -311,7 +313,12 @@ impl<L: Layout> Engine<L> {
     #[cold]
     fn chores(&self, local: &mut Local) {
         while local.has_chores() {
-            for Moved { cell, deadline } in std::mem::take(&mut local.moved) {
+            let moved = std::mem::take(&mut local.moved);
+            if !moved.is_empty() {
+                // Stores lie between the publication of the copies and the looks at their words.
+                fence(Ordering::SeqCst);
+            }
+            for Moved { cell, deadline } in moved {
                 self.watch(cell, self.table.cell(cell).wheel_word(), deadline);
             }
             if std::mem::take(&mut local.spilled) {

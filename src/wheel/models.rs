@@ -1,15 +1,14 @@
 //! Loom models of the wheel's races. Time is an explicit tick; the wheel has two levels of four slots
 //! here, of one and of two ticks, and moves one cell a tick.
 //!
-//! Each says which step, taken away, makes it fail; all of these were tried.
+//! Each says which step, taken away, makes it fail; all of these were tried. `TENURE_LOOM=full` runs them
+//! with more preemptions (see `sync::exploring`).
 
-use std::sync::atomic::{AtomicU64 as Plain, Ordering as PlainOrdering};
-
-use loom::model::Builder;
 use loom::thread;
 
 use super::*;
 use crate::sync::Arc;
+use crate::sync::exploring::explore;
 
 const FREE: u64 = 0;
 
@@ -100,17 +99,8 @@ impl Engine {
     }
 }
 
-fn check(model: impl Fn() + Sync + Send + 'static) {
-    let mut builder = Builder::new();
-    builder.max_branches = 20_000;
-    builder.preemption_bound.get_or_insert(3);
-    let runs = std::sync::Arc::new(Plain::new(0));
-    let count = runs.clone();
-    builder.check(move || {
-        count.fetch_add(1, PlainOrdering::Relaxed);
-        model();
-    });
-    println!("{} executions", runs.load(PlainOrdering::Relaxed));
+fn check(model: impl Fn() + Copy + Sync + Send + 'static) {
+    explore(3, "", model);
 }
 
 /// A cell that is granted again while its old registration fires is registered afterwards.

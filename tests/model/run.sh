@@ -42,7 +42,6 @@ v|A_grow_2growers|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=2
 v|A_grow_1_2_4|-DSEQ=4 -DP0 -DNN=4 -DLOWPOP -DH=1 -DN0=1
 v|A_rebase_1_1_1_1|-DSEQ=3 -DP0 -DNN=4 -DLOWPOP -DH=1 -DN0=1
 v|A_mixed_caches|-DSEQ=3 -DNARR=2 -DPUBD -DP0 -DNN=4 -DLOWPOP -DN0=1 -DA0=1
-v|A_free_at_next_life|-DSEQ=3 -DNARR=3 -DP0 -DNN=3 -DLOWPOP -DH=1 -DN0=1 -DFRDEAD
 V|A_grow_two_leases|-DSEQ=1 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=1
 V|A_grow_acquirer|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DA1=1
 V|A_grow_contended|-DSEQ=1 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA0=1
@@ -107,8 +106,8 @@ m|M_freeze_no_reload|-DSEQ=1 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=2 -DNOH1 -DN0=1 -DM_N
 m|M_cells_not_frozen|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_NOCELLFRZ
 m|M_done_before_second_child|-DSEQ=1 -DP0 -DP1 -DNN=5 -DLOWPOP -DH=1 -DM_DONEEARLY
 m|M_done_by_store|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=2 -DM_DONESTORE
-m|M_unwritten_cell_given_back_dead|-DSEQ=1 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA0=1 -DM_GIVESAME
-m|M_frozen_original_made_dead|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_FRSAME
+m|M_dead_means_over_1|-DSEQ=1 -DP0 -DP1 -DNOH1 -DNN=5 -DLOWPOP -DH=1 -DA0=1 -DM_DEADEXP
+m|M_dead_means_over_2|-DSEQ=1 -DP0 -DNN=4 -DLOWPOP -DH=1 -DM_DEADEXP
 m|M_shrink_freezes_one_parent|-DSEQ=2 -DP0 -DP1 -DNN=4 -DLOWPOP -DH=1 -DM_ONEFRZ
 m|M_shrink_version_of_one_parent|-DSEQ=2 -DP0 -DP1 -DN1=1 -DNN=4 -DLOWPOP -DH=1 -DM_ONEVER
 m|M_shrink_frees_on_publish|-DSEQ=2 -DP0 -DP1 -DNN=4 -DLOWPOP -DH=2 -DN0=1 -DNOH1 -DM_FREEPUB

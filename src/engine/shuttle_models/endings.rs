@@ -1,7 +1,6 @@
 //! Leases that end in other ways than by a release, and managers that do.
 
 use super::*;
-use crate::Timestamp;
 use crate::error::{ReleaseError, RenewError};
 
 const SHORT: Duration = Duration::from_millis(4);
@@ -182,15 +181,4 @@ fn shuttle_nobody_waits_on_for_a_closed_manager() {
         assert_eq!(engine.waiting(), 0, "a waiter is left");
         drop(above);
     });
-}
-
-impl World {
-    fn clock_reads(&self) -> Timestamp {
-        use crate::Clock;
-        self.clock.now()
-    }
-}
-
-fn at(after: Duration) -> Timestamp {
-    Timestamp::ZERO.saturating_add(after)
 }

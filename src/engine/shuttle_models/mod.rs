@@ -40,12 +40,14 @@ mod endings;
 mod handing;
 mod modes;
 mod resizes;
+mod together;
 
 use std::future::Future;
+use std::io::Write;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64 as Plain, Ordering as PlainOrdering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -59,7 +61,7 @@ use crate::key::{HashSeed, Key};
 use crate::sync::Arc;
 use crate::table::Origin;
 use crate::timeline::Timeline;
-use crate::{Acquire, FencingToken, Lease, LockManager, ManualClock};
+use crate::{Acquire, Clock, FencingToken, Lease, LockManager, ManualClock, Timestamp};
 
 const TICK: Duration = Duration::from_millis(1);
 /// Longer than any model goes on.
@@ -72,7 +74,7 @@ const OTHER: u64 = 2;
 /// Preemptions of a run by PCT, and one.
 const PCT_DEPTH: usize = 4;
 
-/// Runs a model under both schedulers.
+/// Runs a model under both schedulers, and says how often.
 fn check(model: impl Fn() + Copy + Send + Sync + 'static) {
     let iterations = std::env::var("TENURE_SHUTTLE_ITERATIONS")
         .map_or(8_000, |number| number.parse().expect("a number"));
@@ -80,8 +82,19 @@ fn check(model: impl Fn() + Copy + Send + Sync + 'static) {
     config.stack_size = 1 << 18;
     // It warns that it knows one order of memory.
     config.silence_warnings = true;
-    Runner::new(RandomScheduler::new(iterations), config.clone()).run(model);
-    Runner::new(PctScheduler::new(PCT_DEPTH, iterations), config).run(model);
+    let begun = Instant::now();
+    let random = Runner::new(RandomScheduler::new(iterations), config.clone()).run(model);
+    let between = Instant::now();
+    let pct = Runner::new(PctScheduler::new(PCT_DEPTH, iterations), config).run(model);
+    let thread = std::thread::current();
+    let line = format!(
+        "{}: {random} schedules at random ({:.1} s), {pct} by PCT ({:.1} s)\n",
+        thread.name().unwrap_or("a model"),
+        (between - begun).as_secs_f64(),
+        between.elapsed().as_secs_f64()
+    );
+    // Not by a macro, whose lines are the test harness's.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// A manager, and what a model has to know besides.
@@ -242,6 +255,10 @@ impl World {
         }
     }
 
+    fn clock_reads(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Lets time pass for a driver that sleeps.
     fn pass(&self, by: Duration) {
         self.clock.advance(by);
@@ -272,6 +289,10 @@ impl World {
         let marked = self.engine.with(self.engine.time.now(), has_mark);
         assert!(!marked, "a mark without a record is left");
     }
+}
+
+fn at(after: Duration) -> Timestamp {
+    Timestamp::ZERO.saturating_add(after)
 }
 
 fn toss() -> bool {

@@ -3,7 +3,9 @@
 //!
 //! Run with `RUSTFLAGS="--cfg tenure_loom -C overflow-checks" cargo test --release --lib loom_models`.
 //! Each model runs three times: with the fast paths of a guard tried first, as the engine does, with those
-//! by key, and with the full rules alone. Each one's doc names broken steps with which it was seen to fail, or says that none was.
+//! by key, and with the full rules alone; and says how many executions that were. `TENURE_LOOM=full` lets it go on
+//! with more and more preemptions, for `TENURE_LOOM_SECONDS` (see `sync::exploring`). Each one's doc names broken
+//! steps with which it was seen to fail, or says that none was.
 //! (A spawned thread's writes are not tried before the first thread's earlier loads: the reader
 //! belongs into the spawned one.)
 //!
@@ -25,6 +27,7 @@ use super::cell::{DEAD, HELD, MARK};
 use super::*;
 use crate::key::{HashSeed, Key};
 use crate::sync::Ordering;
+use crate::sync::exploring::explore;
 
 type Small = Table<Wide>;
 
@@ -42,10 +45,7 @@ enum Path {
 /// Runs the body through its interleavings on all paths.
 fn model(preemptions: usize, body: impl Fn(Path) + Copy + Sync + Send + 'static) {
     for path in [Path::Fast, Path::ByKey, Path::Slow] {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound.get_or_insert(preemptions);
-        builder.max_branches = 20_000;
-        builder.check(move || body(path));
+        explore(preemptions, &format!("{path:?}"), move || body(path));
     }
 }
 
