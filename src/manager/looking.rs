@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Holder, LockManager, Stats};
+use super::{Holder, LockManager};
 use crate::engine::Seen;
 use crate::events::Events;
 use crate::key::{Key, ToKey};
@@ -135,28 +135,6 @@ impl LockManager {
     #[must_use]
     pub fn events(&self, room: usize) -> Events {
         Events::new(self.engine.observe(room))
-    }
-
-    /// What the manager is doing. Takes time in the number of threads.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let totals = self.engine.totals();
-        let (buckets, resizing) = self.engine.table_size();
-        let (waited, gave_up, deadlocks) = self.engine.metrics.totals();
-        let lag = u32::try_from(totals.lag).unwrap_or(u32::MAX);
-        Stats {
-            leases: usize::try_from(totals.leases).unwrap_or(0),
-            granted: totals.granted,
-            expired: totals.expired,
-            revoked: totals.revoked,
-            waited,
-            gave_up,
-            deadlocks,
-            max_expiry_lag: self.tick().saturating_mul(lag),
-            buckets,
-            resizing,
-            memory_bytes: self.engine.memory(),
-        }
     }
 
     /// How long leases were held and acquisitions waited so far.
