@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tenure::{
-    AcquireError, Clock, FencingToken, Holder, Lease, LockManager, Mode, ReleaseError, RenewError,
-    Session, ValidateError,
+    AcquireError, Clock, FencingToken, HashSeed, Holder, Key, Lease, LockManager, Mode,
+    ReleaseError, RenewError, Session, ToKey, ValidateError,
 };
 
 use crate::history::{Acquire, Answer, Ask, By, FOREVER, Op};
@@ -113,6 +113,21 @@ pub(crate) struct Process<'m> {
     sessions: u32,
     round: u64,
     ops: Vec<Op>,
+}
+
+/// A key that it takes time to tell. Operations by token read the clock before that, and act after it: so what
+/// they have read is old by then, as if the thread had been interrupted.
+struct Slow(u64);
+
+impl ToKey for Slow {
+    fn to_key(&self, seed: &HashSeed) -> Key {
+        match fastrand::u8(..) {
+            0..24 => thread::sleep(Duration::from_micros(fastrand::u64(10..200))),
+            24..60 => thread::yield_now(),
+            _ => {}
+        }
+        self.0.to_key(seed)
+    }
 }
 
 fn nanos(nanos: u64) -> Duration {
@@ -562,12 +577,12 @@ impl<'m> Process<'m> {
                     by,
                 };
                 let call = self.call(ask);
-                let _ = shared.manager.renew(key, token(known), nanos(ttl));
+                let _ = shared.manager.renew(Slow(key), token(known), nanos(ttl));
                 call
             }
             _ => {
                 let call = self.call(Ask::Release { token: known, by });
-                let _ = shared.manager.release(key, token(known));
+                let _ = shared.manager.release(Slow(key), token(known));
                 call
             }
         };
@@ -738,18 +753,21 @@ impl<'m> Process<'m> {
                     ttl,
                     by,
                 });
-                match shared.manager.renew(key, token(value), nanos(ttl)) {
+                match shared.manager.renew(Slow(key), token(value), nanos(ttl)) {
                     Err(RenewError::InSession { .. }) => return,
                     result => (call, renewed(result)),
                 }
             }
             4..6 => {
                 let call = self.call(Ask::Release { token: value, by });
-                (call, released(shared.manager.release(key, token(value))))
+                (
+                    call,
+                    released(shared.manager.release(Slow(key), token(value))),
+                )
             }
             _ => {
                 let call = self.call(Ask::Validate { token: value });
-                let answer = match shared.manager.validate(key, token(value)) {
+                let answer = match shared.manager.validate(Slow(key), token(value)) {
                     Ok(holder) => found(&holder),
                     Err(ValidateError::NeverGranted { .. }) => Answer::NeverGranted,
                     Err(_) => Answer::Over,
@@ -763,7 +781,7 @@ impl<'m> Process<'m> {
     fn look(&mut self) {
         let key = self.key();
         let call = self.call(Ask::Holder);
-        let holder = self.shared.manager.holder(key);
+        let holder = self.shared.manager.holder(Slow(key));
         let answer = holder.as_ref().map_or(Answer::Over, found);
         self.returned(key, call, answer);
     }
@@ -771,7 +789,7 @@ impl<'m> Process<'m> {
     fn revoke(&mut self) {
         let key = self.key();
         let call = self.call(Ask::Revoke);
-        let revoked = self.shared.manager.revoke(key);
+        let revoked = self.shared.manager.revoke(Slow(key));
         let answer = revoked.as_ref().map_or(Answer::Over, found);
         self.returned(key, call, answer);
     }
