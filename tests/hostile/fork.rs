@@ -6,6 +6,7 @@
 
 use super::*;
 use std::io::{Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 
 use ::fork::Fork;
@@ -37,8 +38,11 @@ fn alone(name: &str, body: impl FnOnce()) {
 fn child(body: impl FnOnce() -> bool) -> Pid {
     match ::fork::fork().expect("a process can fork") {
         Fork::Parent(pid) => Pid::from_raw(pid).expect("not zero"),
-        // Not back into the test's harness, whose threads are not here.
-        Fork::Child => std::process::exit(if body() { 0 } else { 1 }),
+        // Not back into the test's harness, whose threads are not here, with a panic either.
+        Fork::Child => {
+            let well = catch_unwind(AssertUnwindSafe(body)).unwrap_or(false);
+            std::process::exit(i32::from(!well))
+        }
     }
 }
 
@@ -62,7 +66,7 @@ fn ended(pid: Pid) -> Option<i32> {
 /// Has the shared clock's thread be at work, so that nobody else reads the time.
 fn awaken(clock: &CoarseClock) {
     let start = Instant::now();
-    while start.elapsed() < 5 * MS {
+    while start.elapsed() < 50 * MS {
         let _ = clock.now();
     }
 }
