@@ -3,12 +3,14 @@
 mod looking;
 mod many;
 mod standing;
+mod stats;
 mod waiting;
 
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+pub use self::stats::Stats;
 use crate::builder::Builder;
 use crate::driver::Driver;
 use crate::engine::{Acquired, Begun, Denied, Engine, Request, Seen};
@@ -99,37 +101,6 @@ pub struct Holder {
     pub deadline: Timestamp,
     /// How long that is from the manager's now.
     pub remaining: Duration,
-}
-
-/// What a manager is doing; see [`LockManager::stats`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Stats {
-    /// Leases out, those included whose deadline has passed and which nobody has come upon yet.
-    pub leases: usize,
-    /// Leases that were granted, since the start.
-    pub granted: u64,
-    /// Leases that ended by expiry, since the start.
-    ///
-    /// Those that were granted and are not out any more, have not expired and were not revoked, were
-    /// released.
-    pub expired: u64,
-    /// Leases that were revoked, since the start.
-    pub revoked: u64,
-    /// Acquisitions that had to wait and were answered, since the start.
-    pub waited: u64,
-    /// Acquisitions that left their queue with nothing, since the start: dropped, or timed out.
-    pub gave_up: u64,
-    /// Deadlocks that were found, since the start.
-    pub deadlocks: u64,
-    /// The longest time from a deadline to the moment when the expiry was acted on, to the tick.
-    pub max_expiry_lag: Duration,
-    /// Buckets in the table.
-    pub buckets: usize,
-    /// Whether leases are moving to a table of another size.
-    pub resizing: bool,
-    /// Bytes of all buckets, and of all cells that were ever used.
-    pub memory_bytes: usize,
 }
 
 impl LockManager {
@@ -429,28 +400,6 @@ impl LockManager {
     #[must_use]
     pub fn tick(&self) -> Duration {
         self.engine.time.tick()
-    }
-
-    /// What the manager is doing. Takes time in the number of threads.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let totals = self.engine.totals();
-        let (buckets, resizing) = self.engine.table_size();
-        let (waited, gave_up, deadlocks) = self.engine.metrics.totals();
-        let lag = u32::try_from(totals.lag).unwrap_or(u32::MAX);
-        Stats {
-            leases: usize::try_from(totals.leases).unwrap_or(0),
-            granted: totals.granted,
-            expired: totals.expired,
-            revoked: totals.revoked,
-            waited,
-            gave_up,
-            deadlocks,
-            max_expiry_lag: self.tick().saturating_mul(lag),
-            buckets,
-            resizing,
-            memory_bytes: self.engine.memory(),
-        }
     }
 
     /// A key as this manager stores it: what [`Holder::key`] and [`Lease::key`] say.

@@ -388,6 +388,11 @@ impl<L: Layout> Engine<L> {
         self.table.memory() + size_of::<Self>()
     }
 
+    /// Cells that were ever used.
+    pub(crate) fn cells(&self) -> usize {
+        self.table.cells()
+    }
+
     pub(crate) fn wheel(&self) -> &Wheel {
         &self.wheel
     }

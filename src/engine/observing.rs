@@ -303,6 +303,11 @@ impl<L: Layout> Engine<L> {
         }
     }
 
+    /// How many keys something is known of.
+    pub(crate) fn names(&self) -> usize {
+        self.observers.tracked.as_ref().map_or(0, DashMap::len)
+    }
+
     pub(crate) fn keeps_names(&self) -> bool {
         self.observers.tracked.is_some()
     }

@@ -6,6 +6,7 @@
 //! Each map is locked by itself, for the time that it takes to move what is left in it.
 
 use super::Engine;
+use crate::locals;
 use crate::room::shrink;
 use crate::sync::Ordering;
 use crate::table::Layout;
@@ -16,6 +17,12 @@ impl<L: Layout> Engine<L> {
         if self.trimmed.swap(buckets, Ordering::Relaxed) > buckets {
             self.trim();
         }
+    }
+
+    /// Gives back what the calling thread keeps, and then the same for all maps.
+    pub(crate) fn trim_thread(&self) {
+        locals::forget(self);
+        self.trim();
     }
 
     #[cold]
@@ -31,6 +38,7 @@ impl<L: Layout> Engine<L> {
 
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests {
+    use std::sync::Barrier;
     use std::thread;
     use std::time::Duration;
 
@@ -88,6 +96,38 @@ mod tests {
         assert!(kept());
         spike(&locks);
         assert!(!kept());
+    }
+
+    #[test]
+    fn a_thread_keeps_old_buckets_until_it_trims_and_is_heard_of_again_afterwards() {
+        let clock = ManualClock::new();
+        let locks = manager(&clock);
+        let kept = locks.engine().table.watch_newest();
+        let turn = Barrier::new(2);
+        thread::scope(|scope| {
+            let idle = scope.spawn(|| {
+                let lease = locks.try_acquire("idle", 1, TTL).unwrap();
+                turn.wait();
+                turn.wait();
+                locks.trim();
+                turn.wait();
+                turn.wait();
+                lease.release()
+            });
+            turn.wait();
+            spike(&locks);
+            assert!(kept(), "it may still be on its way there");
+            assert_eq!(locks.engine().registry.lock().threads.len(), 2);
+            turn.wait();
+            turn.wait();
+            assert!(!kept());
+            assert_eq!(locks.engine().registry.lock().threads.len(), 1);
+            assert_eq!(locks.len(), 1);
+            turn.wait();
+            assert_eq!(idle.join().unwrap(), Ok(()));
+        });
+        assert_eq!(locks.stats().granted, MANY + 1);
+        assert!(locks.is_empty());
     }
 
     /// I9: memory follows the leases that are out, of whatever kind.

@@ -235,6 +235,12 @@ impl<L: Layout> Table<L> {
         (newest.len(), newest.parent.is_some())
     }
 
+    /// Cells that were ever used.
+    pub(crate) fn cells(&self) -> usize {
+        // The null cell is none.
+        self.slab.used() as usize - 1
+    }
+
     /// Bytes of the arrays and of all cells that were ever used.
     pub(crate) fn memory(&self) -> usize {
         let newest = self.newest();

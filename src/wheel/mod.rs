@@ -310,6 +310,11 @@ impl Wheel {
         }
     }
 
+    /// Bytes of the shards.
+    pub(crate) fn memory(&self) -> usize {
+        size_of_val(&*self.shards)
+    }
+
     /// The first tick at which an advance has something to do, `None` if nothing is registered.
     ///
     /// Never later than the tick of any cell whose registration is complete; earlier when cells
