@@ -338,6 +338,94 @@ fn many_keys_are_all_held_at_once() {
 }
 
 #[test]
+fn a_short_soak_samples_each_second_and_draws_what_it_saw() {
+    let directory = tempfile::tempdir().unwrap();
+    let plot = directory.path().join("soak.svg");
+    let arguments = ["--soak", "--seconds", "5", "--threads", "3", "--plot"];
+    let report = stress(&[&arguments, &[plot.to_str().unwrap()][..]].concat(), 0);
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["lost_writes"]);
+    assert_eq!(report["mode"], "mixed");
+    assert_eq!(report["memory"]["judged"], false, "{report}");
+    let samples = report["samples"].as_array().unwrap();
+    // A busy machine may be late for one.
+    assert!((2..=5).contains(&samples.len()), "{report}");
+    let kinds = [
+        "try_acquire",
+        "renew",
+        "release",
+        "exclusive",
+        "shared",
+        "semaphore",
+        "sessions",
+        "multi",
+        "mingled",
+    ];
+    for kind in kinds {
+        let told = &report["latency"][kind];
+        let figures = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|name| number(told, name));
+        assert!(number(told, "count") > 0.0, "{kind}: {told}");
+        assert!(figures[0] > 0.0 && figures.is_sorted(), "{kind}: {told}");
+        let counted: f64 = samples
+            .iter()
+            .filter_map(|sample| sample["latency"][kind]["count"].as_f64())
+            .sum();
+        assert!((counted - number(told, "count")).abs() < 0.5, "{kind}");
+    }
+    for sample in samples {
+        for field in ["heap_bytes", "manager_bytes", "buckets", "grants_per_s"] {
+            assert!(number(sample, field) > 0.0, "{field} in {sample}");
+        }
+        assert!(number(sample, "heap_bytes") >= number(sample, "manager_bytes"));
+        if cfg!(target_os = "linux") {
+            assert!(number(sample, "resident_bytes") > number(sample, "heap_bytes"));
+        }
+    }
+    let drawn = std::fs::read_to_string(plot).unwrap();
+    assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
+    for kind in kinds {
+        assert!(drawn.contains(&format!("{kind}, µs")), "{kind}");
+    }
+    assert!(drawn.contains("<polyline"), "lines");
+}
+
+#[test]
+fn after_a_spike_buckets_go_and_a_second_one_takes_no_more() {
+    let report = stress(&["--spike", "--keys", "20000", "--introspection"], 0);
+    let stages = report["stages"].as_array().unwrap();
+    let leases: Vec<f64> = stages.iter().map(|stage| number(stage, "leases")).collect();
+    assert_eq!(leases, [0.0, 2e4, 1e3, 1e3, 2e4, 1e3, 1e3], "{report}");
+    for stage in stages {
+        let (buckets, leases) = (number(stage, "buckets"), number(stage, "leases"));
+        assert!(buckets >= 2.0 * leases, "{stage}");
+        assert!(buckets <= 32.0 * (leases + 400.0), "{stage}");
+        assert!((number(stage, "names") - leases).abs() < 0.5, "{stage}");
+    }
+    for stage in &stages[1..] {
+        assert!(number(stage, "cells") >= 20_000.0, "{stage}");
+    }
+    assert_eq!(report["passed"], true);
+
+    let output = tenure(&["stress", "--spike", "--keys", "20000"]);
+    let stdout = text(&output.stdout);
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.contains("second spike"), "{stdout}");
+    let verdict = "Nothing was violated.";
+    assert!(stdout.trim_end().ends_with(verdict), "{stdout}");
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_is_told_before_the_run() {
+    let begun = std::time::Instant::now();
+    let output = tenure(&["stress", "--soak", "--plot", "/no such directory/soak.svg"]);
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = text(&output.stderr);
+    assert!(stderr.contains("--plot"), "{stderr}");
+    // A soak takes twenty minutes.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(600));
+}
+
+#[test]
 fn the_table_is_for_people_and_ends_with_a_verdict() {
     let output = tenure(&["stress", "--seconds", "1", "--threads", "2"]);
     let stdout = text(&output.stdout);
@@ -351,7 +439,7 @@ fn the_table_is_for_people_and_ends_with_a_verdict() {
 
 #[test]
 fn bad_arguments_exit_with_2_and_say_which_one() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 23] = [
         (&["--threads", "0"], "--threads"),
         (&["--keys", "0"], "--keys"),
         (&["--seconds", "0"], "--seconds"),
@@ -366,6 +454,15 @@ fn bad_arguments_exit_with_2_and_say_which_one() {
         (&["--mode", "shared", "--resource", "sqlite"], "--resource"),
         (&["--mode", "shared", "--keys", "100000"], "--keys"),
         (&["--mode", "mixed", "--keys", "5"], "--keys"),
+        (&["--soak", "--keys", "5"], "--keys"),
+        (&["--soak", "--mode", "shared"], "--mode"),
+        (&["--soak", "--resource", "sqlite"], "--resource"),
+        (&["--soak", "--seconds", "0"], "--seconds"),
+        (&["--plot", "soak.svg"], "--soak"),
+        (&["--spike", "--soak"], "--soak"),
+        (&["--spike", "--keys", "5000"], "--keys"),
+        (&["--spike", "--keys", "20000000"], "--keys"),
+        (&["--introspection"], "--spike"),
     ];
     for (arguments, named) in cases {
         let output = tenure(&[&["stress"], arguments].concat());

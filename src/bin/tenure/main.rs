@@ -5,11 +5,17 @@ mod crash;
 mod demo;
 mod stress;
 
+use std::alloc::System;
 use std::io;
 use std::process::ExitCode;
 
+use cap::Cap;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+
+/// Counts what is allocated, which a soak looks at: the resident set has the allocator's habits in it.
+#[global_allocator]
+static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 
 /// Leases with fencing tokens: watch them work, or try to break them.
 #[derive(Debug, Parser)]

@@ -11,6 +11,7 @@
 //! tally.rs      what one worker counted and which violations it saw
 //! report.rs     the figures at the end, as a table or as JSON
 //! memory.rs     resident memory, where the system tells it
+//! spike.rs      `--spike`: many leases out at once and back, and which memory comes back
 //! ```
 //!
 //! And with `--mode`, where workers wait:
@@ -22,6 +23,7 @@
 //! watchdog.rs   who waits; cancels in storms, and finds those that were forgotten
 //! queue.rs      tickets, by which the order of arrival is known
 //! occupancy.rs  who was inside with whom
+//! soak/         `--soak`: all modes for a long time; what is sampled, and what is made of it
 //! ```
 //!
 //! Every check holds under real time, where any thread may be stopped between any two
@@ -40,6 +42,8 @@ mod queue;
 pub(crate) mod report;
 mod resource;
 mod run;
+mod soak;
+mod spike;
 mod tally;
 mod tasks;
 mod waiting;
@@ -56,9 +60,15 @@ pub(crate) use args::Args;
 ///
 /// Whatever writing to `out` returned, or what kept the manager or the resource from being built.
 pub(crate) fn run(args: &Args, out: &mut impl Write) -> io::Result<bool> {
+    if args.soak {
+        return soak::run(args, out);
+    }
+    if args.spike {
+        return spike::run(args, out);
+    }
     let report = match args.mode {
         None => run::run(args)?,
-        Some(scenario) => modes::run(args, scenario)?,
+        Some(scenario) => modes::run(args, scenario, None)?,
     };
     if args.json {
         serde_json::to_writer(&mut *out, &report)?;

@@ -1,5 +1,6 @@
 //! The options of `tenure stress` and their limits.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::resource::Kind;
@@ -11,6 +12,17 @@ const MAX_TTL: Duration = Duration::from_secs(60);
 const MAX_PAUSE: Duration = Duration::from_secs(3600);
 /// Up to here every key has its own checks; beyond, the further keys are held throughout.
 pub(super) const CHECKED_KEYS: u32 = 1 << 16;
+/// What is run if nothing else is said.
+const KEYS: u32 = 64;
+const SECONDS: u64 = 10;
+/// The same for a soak.
+const SOAK_SECONDS: u64 = 1200;
+/// The same for a spike.
+const SPIKE_KEYS: u32 = 10_000_000;
+/// What stays out after a spike.
+pub(super) const SPIKE_REST: u32 = 1000;
+/// The most leases that a table can have out at once.
+const MAX_LEASES: u32 = 1 << 24;
 
 /// Hammer a manager from many threads while checking every answer that it gives.
 ///
@@ -29,8 +41,16 @@ pub(super) const CHECKED_KEYS: u32 = 1 << 16;
 /// hold a key beside whom; that keys are granted in the order of arrival; that nobody is forgotten,
 /// or woken twice; and that whoever gave up holds nothing.
 ///
+/// With --soak, all modes run at once for a long time, on threads and on both runtimes, beside waves of
+/// plain leases on keys that never come back; memory and latencies are looked at each second. With
+/// --spike, --keys leases are out at once and back to 1,000, twice, and memory is told at each stage.
+///
 /// Exit code 0 if nothing was violated, 1 if anything was, 2 for bad arguments.
-#[derive(Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "options that are given or not"
+)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
     /// Worker threads; with --mode, eight waiting workers for each
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -44,13 +64,36 @@ pub(crate) struct Args {
     #[arg(long = "async", requires = "mode")]
     pub(super) asynchronous: bool,
 
-    /// Distinct keys
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
-    pub(super) keys: u32,
+    /// All modes at once for a long time: does memory stay, and do latencies?
+    ///
+    /// Memory that grows counts as a violation, once the run is long enough to tell (two minutes). Latencies
+    /// that drift are a warning: other programs on the machine do that, too.
+    #[arg(long, conflicts_with_all = ["mode", "unfenced"])]
+    pub(super) soak: bool,
 
-    /// How long to run; filling a large table counts, draining it at the end does not
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(super) seconds: u64,
+    /// Draw the samples of a soak into this file, as SVG
+    #[arg(long, requires = "soak", value_name = "FILE")]
+    pub(super) plot: Option<PathBuf>,
+
+    /// --keys leases out at once and back to 1,000, twice: which memory comes back?
+    #[arg(
+        long,
+        conflicts_with_all = ["soak", "mode", "unfenced", "seconds", "seed", "ttl", "pause", "resource"]
+    )]
+    pub(super) spike: bool,
+
+    /// Have the manager of a spike keep names and ages of leases, as for operators
+    #[arg(long, requires = "spike")]
+    pub(super) introspection: bool,
+
+    /// Distinct keys [default: 64; 10,000,000 with --spike]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    pub(super) keys: Option<u32>,
+
+    /// How long to run; filling a large table counts, draining it at the end does not [default: 10; 1200
+    /// with --soak]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) seconds: Option<u64>,
 
     /// Seed of the workers' choices [default: random, and reported]
     ///
@@ -121,19 +164,42 @@ impl Args {
 
     /// What is wrong with options that are each in order.
     pub(crate) fn contradiction(&self) -> Option<String> {
-        match self.mode {
+        if self.spike && !(10 * SPIKE_REST..=MAX_LEASES).contains(&self.keys()) {
+            return Some(format!(
+                "--keys: {} to {MAX_LEASES} with --spike, which are out at once",
+                10 * SPIKE_REST
+            ));
+        }
+        match self.scenario() {
             Some(_) if self.resource != Kind::Memory => Some(
-                "--resource: only memory with --mode, whose workers must not wait for anything but keys"
+                "--resource: only memory with --mode or --soak, whose workers must not wait for anything but keys"
                     .to_owned(),
             ),
             Some(_) if self.fills() => Some(format!(
-                "--keys: at most {CHECKED_KEYS} with --mode, since each has checks of its own"
+                "--keys: at most {CHECKED_KEYS} with --mode or --soak, since each has checks of its own"
             )),
-            Some(Scenario::Mixed) if self.keys < MIXED_PARTS => Some(format!(
-                "--keys: at least {MIXED_PARTS} with --mode mixed, one for each of its parts"
+            Some(Scenario::Mixed) if self.keys() < MIXED_PARTS => Some(format!(
+                "--keys: at least {MIXED_PARTS} with --mode mixed or --soak, one for each of the parts"
             )),
             _ => None,
         }
+    }
+
+    /// How keys are held, if workers wait for them.
+    pub(super) fn scenario(&self) -> Option<Scenario> {
+        self.mode.or(self.soak.then_some(Scenario::Mixed))
+    }
+
+    /// How many keys there are.
+    pub(super) fn keys(&self) -> u32 {
+        let default = if self.spike { SPIKE_KEYS } else { KEYS };
+        self.keys.unwrap_or(default)
+    }
+
+    /// How many seconds to run.
+    pub(super) fn seconds(&self) -> u64 {
+        let default = if self.soak { SOAK_SECONDS } else { SECONDS };
+        self.seconds.unwrap_or(default)
     }
 
     /// The longest pause of a holder.
@@ -143,12 +209,12 @@ impl Args {
 
     /// How many keys have every check of their own.
     pub(super) fn checked_keys(&self) -> u32 {
-        self.keys.min(CHECKED_KEYS)
+        self.keys().min(CHECKED_KEYS)
     }
 
     /// Whether a mass of long leases lies under the churn.
     pub(super) fn fills(&self) -> bool {
-        self.keys > CHECKED_KEYS
+        self.keys() > CHECKED_KEYS
     }
 }
 

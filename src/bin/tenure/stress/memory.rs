@@ -17,6 +17,11 @@ impl Memory {
         Self::parse(&fs::read_to_string("/proc/self/status").ok()?)
     }
 
+    /// What the program has allocated and not freed, in bytes.
+    pub(super) fn allocated() -> u64 {
+        crate::HEAP.allocated() as u64
+    }
+
     fn parse(status: &str) -> Option<Self> {
         let bytes = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -104,7 +104,7 @@ pub(super) struct Report {
     rss_bytes_per_lease_at_rest: Option<f64>,
     rss_bytes_per_lease_peak: Option<f64>,
 
-    violations: Vec<String>,
+    pub(super) violations: Vec<String>,
     pub(super) passed: bool,
 }
 
@@ -129,11 +129,11 @@ impl Report {
             Some(ratio(bytes, measured.peak_leases))
         };
         Self {
-            mode: args.mode,
-            asynchronous: args.asynchronous,
+            mode: args.scenario(),
+            asynchronous: args.asynchronous || args.soak,
             threads: args.threads,
-            keys: args.keys,
-            seconds: args.seconds,
+            keys: args.keys(),
+            seconds: args.seconds(),
             seed: measured.seed,
             ttl_ms: millis(args.ttl),
             pause_ms: millis(args.pause()),
@@ -189,8 +189,14 @@ impl Report {
         }
     }
 
-    /// Prints the figures for a person.
+    /// Prints everything for a person.
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        self.print_figures(out)?;
+        self.verdict(out)
+    }
+
+    /// Prints the figures.
+    pub(super) fn print_figures(&self, out: &mut impl Write) -> io::Result<()> {
         if let Some(mode) = self.mode {
             let how = if self.asynchronous { ", async" } else { "" };
             write!(out, "{}{how}: ", format!("{mode:?}").to_lowercase())?;
@@ -215,7 +221,7 @@ impl Report {
         for violation in &self.violations {
             writeln!(out, "{violation}")?;
         }
-        self.verdict(out)
+        Ok(())
     }
 
     fn work(&self) -> Table {
@@ -285,7 +291,8 @@ impl Report {
         table
     }
 
-    fn verdict(&self, out: &mut impl Write) -> io::Result<()> {
+    /// Prints the last line.
+    pub(super) fn verdict(&self, out: &mut impl Write) -> io::Result<()> {
         let (style, text) = match (self.passed, self.unfenced) {
             (true, false) => (GOOD, "Nothing was violated.".to_owned()),
             (true, true) => (
@@ -324,10 +331,17 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
         .load_preset(presets::UTF8_BORDERS_ONLY)
         .set_header(header);
-    if let Some(column) = table.column_mut(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    align_right(&mut table, 1..2);
     table
+}
+
+/// Sets the numbers of some columns below each other.
+pub(crate) fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
 }
 
 pub(crate) fn millis(time: Duration) -> f64 {
@@ -352,8 +366,12 @@ mod tests {
             mode: None,
             asynchronous: false,
             threads: 1,
-            keys: 1,
-            seconds: 1,
+            soak: false,
+            plot: None,
+            spike: false,
+            introspection: false,
+            keys: Some(1),
+            seconds: Some(1),
             seed: None,
             ttl: TICK,
             pause: None,

@@ -77,8 +77,8 @@ pub(super) fn run(args: &Args) -> io::Result<Report> {
     let stage = Stage::new(manager, checked, args.ttl);
     let mass = args.fills().then(|| {
         // Must outlive any run of that length, however slow the machine is at filling.
-        let ttl = Duration::from_secs(3600 + 10 * args.seconds);
-        Mass::new(&stage.manager, args.keys, args.checked_keys(), ttl)
+        let ttl = Duration::from_secs(3600 + 10 * args.seconds());
+        Mass::new(&stage.manager, args.keys(), args.checked_keys(), ttl)
     });
     let mut measured = Measured {
         seed,
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> io::Result<Report> {
     if let Some(mass) = &mass {
         fill(&stage, mass, &characters, &bar, &mut measured, &mut tally);
     }
-    let time = Duration::from_secs(args.seconds);
+    let time = Duration::from_secs(args.seconds());
     let left = if mass.is_some() {
         time.saturating_sub(measured.fill).max(MIN_CHURN)
     } else {
@@ -194,7 +194,7 @@ fn churn(
                 scope.spawn(move || Worker::new(stage, mass, character).run(stop, progress))
             })
             .collect();
-        watch(stage, &progress, begin, time, bar, measured);
+        watch(stage, &progress, begin, time, bar, measured, || ());
         stop.store(true, Relaxed);
         measured.churn = begin.elapsed();
         workers
@@ -208,7 +208,7 @@ fn churn(
 }
 
 /// Keeps the progress bar going, and measures how late the system wakes a thread that sleeps as
-/// the manager's driver does: no expiry can be more punctual than that.
+/// the manager's driver does: no expiry can be more punctual than that. Calls `each_beat` in between.
 pub(super) fn watch(
     stage: &Stage,
     progress: &Progress,
@@ -216,6 +216,7 @@ pub(super) fn watch(
     time: Duration,
     bar: &ProgressBar,
     measured: &mut Measured,
+    mut each_beat: impl FnMut(),
 ) {
     let seconds = time.as_secs_f64();
     let mut last = (begin, 0);
@@ -227,6 +228,7 @@ pub(super) fn watch(
         thread::sleep(BEAT);
         let lag = asleep.elapsed().saturating_sub(BEAT);
         measured.timer_lag = measured.timer_lag.max(lag);
+        each_beat();
         if beat % BEATS_PER_UPDATE == 0 {
             let leases = stage.manager.len() as u64;
             measured.peak_leases = measured.peak_leases.max(leases);
@@ -311,7 +313,7 @@ pub(super) fn progress_bar(args: &Args) -> ProgressBar {
     } else {
         ProgressDrawTarget::stderr()
     };
-    let bar = ProgressBar::with_draw_target(Some(args.seconds * 1000), target);
+    let bar = ProgressBar::with_draw_target(Some(args.seconds() * 1000), target);
     if let Ok(style) = ProgressStyle::with_template("{bar:30.cyan} {wide_msg}") {
         bar.set_style(style);
     }

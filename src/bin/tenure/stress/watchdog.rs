@@ -140,7 +140,8 @@ impl<'w> Watchdog<'w> {
         Self {
             world,
             rng: SmallRng::seed_from_u64(!seed),
-            gone: HashSet::new(),
+            // So that a soak does not see it grow.
+            gone: HashSet::with_capacity(REMEMBERED + REMEMBERED / 2),
             sampled: Instant::now(),
             lulled: Instant::now(),
             stopped: None,

@@ -204,6 +204,7 @@ impl<'w> Actor<'w> {
     /// Waits for what is asked, or gives up on the way.
     pub(super) async fn wait<F: Waitable>(&mut self, ask: Ask, future: F) -> Waited<F::Lease> {
         let world = self.world;
+        let asked = Instant::now();
         let mut wait = Wait::new(future, &world.desk.wakes);
         let ticketed = ask.in_order && self.rng.random();
         let queue = ask.key.filter(|_| ticketed);
@@ -223,6 +224,9 @@ impl<'w> Actor<'w> {
             Poll::Pending => self.wait_on(ask, wait).await,
         };
         if let Some(Ok(lease)) = result {
+            if let Some(pulse) = &world.pulse {
+                pulse.record(self.part.kind(), asked.elapsed());
+            }
             if let Some((queue, ticket)) = place
                 && let Some(token) = F::token(&lease)
                 && !queue.granted(ticket, token.get())

@@ -37,6 +37,7 @@ use super::queue::Queue;
 use super::report::{Measured, Report};
 use super::resource;
 use super::run::{self, Progress};
+use super::soak::{Kind, Pulse, Samples, Tide};
 use super::tally::{Tally, Violation};
 use super::tasks::{self, Host, Job};
 use super::watchdog::{Desk, Watchdog};
@@ -61,6 +62,8 @@ pub(super) struct World {
     lull: AtomicBool,
     stopping: AtomicBool,
     pause: Duration,
+    /// Where a soak has its latencies from.
+    pulse: Option<Arc<Pulse>>,
 }
 
 /// What the workers share about one key, beside its [`KeyCheck`].
@@ -83,9 +86,23 @@ enum Part {
     Mingled,
 }
 
+impl Part {
+    /// What its waits are told of as.
+    fn kind(self) -> Kind {
+        match self {
+            Self::Exclusive => Kind::Exclusive,
+            Self::Shared => Kind::Shared,
+            Self::Semaphore => Kind::Semaphore,
+            Self::Sessions => Kind::Sessions,
+            Self::Multi => Kind::Multi,
+            Self::Mingled => Kind::Mingled,
+        }
+    }
+}
+
 impl World {
-    fn new(stage: Stage, args: &Args) -> Self {
-        let arenas: Vec<Arena> = (0..args.keys)
+    fn new(stage: Stage, args: &Args, pulse: Option<Arc<Pulse>>) -> Self {
+        let arenas: Vec<Arena> = (0..args.keys())
             .map(|key| Arena {
                 key: stage.manager.key(key),
                 occupancy: Occupancy::default(),
@@ -105,6 +122,7 @@ impl World {
             lull: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             pause: args.pause(),
+            pulse,
         }
     }
 
@@ -138,7 +156,7 @@ impl World {
     }
 
     /// An owner that nobody else is.
-    fn owner(&self) -> OwnerId {
+    pub(super) fn owner(&self) -> OwnerId {
         OwnerId(self.owners.fetch_add(1, SeqCst))
     }
 
@@ -147,28 +165,34 @@ impl World {
     }
 }
 
-/// Runs the test of one way of holding keys.
+/// Runs the test of one way of holding keys; a soak has its samples taken meanwhile.
 ///
 /// # Errors
 ///
 /// What kept the manager or a runtime from being built.
-pub(super) fn run(args: &Args, scenario: Scenario) -> io::Result<Report> {
+pub(super) fn run(
+    args: &Args,
+    scenario: Scenario,
+    samples: Option<&mut Samples>,
+) -> io::Result<Report> {
     let seed = args.seed.unwrap_or_else(rand::random);
     let manager = LockManager::builder()
         .tick(TICK)
         .build()
         .map_err(io::Error::other)?;
-    let checked = resource::make(args.resource, args.unfenced, args.keys)?
+    let checked = resource::make(args.resource, args.unfenced, args.keys())?
         .into_iter()
         .map(KeyCheck::new)
         .collect();
-    let world = Arc::new(World::new(Stage::new(manager, checked, args.ttl), args));
+    let stage = Stage::new(manager, checked, args.ttl);
+    let pulse = samples.as_ref().map(|samples| samples.pulse());
+    let world = Arc::new(World::new(stage, args, pulse));
     let jobs = cast(args, scenario, &world, seed);
     let mut measured = Measured {
         seed,
         ..Measured::default()
     };
-    let mut tally = perform(&world, jobs, args, seed, &mut measured)?;
+    let mut tally = perform(&world, jobs, args, samples, &mut measured)?;
     world.desk.wakes.report(&mut tally);
     measured.grants_per_s = run::rate(tally.grants, measured.churn);
     measured.memory_at_end = Memory::read();
@@ -182,13 +206,19 @@ pub(super) fn run(args: &Args, scenario: Scenario) -> io::Result<Report> {
 fn cast(args: &Args, scenario: Scenario, world: &Arc<World>, seed: u64) -> Vec<(Host, Job<Tally>)> {
     (0..args.waiting_workers())
         .map(|index| {
-            let (part, keys) = part_of(scenario, args.keys, index / 2);
-            // Of two who have the same part, one is on either runtime.
-            let host = match (args.asynchronous, index % 2) {
-                (false, _) => Host::Thread,
-                (true, 0) => Host::Tokio,
-                (true, _) => Host::Smol,
+            // Of those who have the same part, some are on each host.
+            let (number, host) = if args.soak {
+                let hosts = [Host::Thread, Host::Tokio, Host::Smol];
+                (index, hosts[(index / MIXED_PARTS % 3) as usize])
+            } else {
+                let host = match (args.asynchronous, index % 2) {
+                    (false, _) => Host::Thread,
+                    (true, 0) => Host::Tokio,
+                    (true, _) => Host::Smol,
+                };
+                (index / 2, host)
             };
+            let (part, keys) = part_of(scenario, args.keys(), number);
             let world = Arc::clone(world);
             let job: Job<Tally> = Box::pin(async move {
                 let actor = Actor::new(&world, part, keys, host, index, seed);
@@ -229,9 +259,10 @@ fn perform(
     world: &Arc<World>,
     jobs: Vec<(Host, Job<Tally>)>,
     args: &Args,
-    seed: u64,
+    mut samples: Option<&mut Samples>,
     measured: &mut Measured,
 ) -> io::Result<Tally> {
+    let seed = measured.seed;
     let bar = run::progress_bar(args);
     let done = AtomicBool::new(false);
     let mut tally = Tally::new();
@@ -239,12 +270,24 @@ fn perform(
     let endings = thread::scope(|scope| {
         let workers = scope.spawn(|| tasks::run_all(jobs, args.threads));
         let watchdog = scope.spawn(|| Watchdog::new(world, seed).run(&done));
-        let time = Duration::from_secs(args.seconds);
-        run::watch(&world.stage, &world.progress, begin, time, &bar, measured);
+        let waves = world
+            .pulse
+            .as_ref()
+            .map(|pulse| scope.spawn(|| Tide::new(world, pulse, seed).run()));
+        let (stage, time) = (&world.stage, Duration::from_secs(args.seconds()));
+        let sample = || {
+            if let Some(samples) = &mut samples {
+                samples.take_if_due(&stage.manager);
+            }
+        };
+        run::watch(stage, &world.progress, begin, time, &bar, measured, sample);
         world.stopping.store(true, SeqCst);
         measured.churn = begin.elapsed();
         bar.set_message("serving those who still wait");
         let endings = workers.join();
+        if let Some(waves) = waves {
+            tally.merge(waves.join().unwrap_or_else(|_| run::panicked()));
+        }
         done.store(true, Relaxed);
         let watched = watchdog.join();
         let (sightings, late) = watched.unwrap_or_else(|_| (run::panicked(), Duration::ZERO));

@@ -171,19 +171,20 @@ impl<'w, G: Guard> Together<'w, G> {
         all_over(world, &leases, &mut actor.tally);
     }
 
-    /// Forgets the guard; the manager must end everything by itself.
+    /// Leaves the guard alone; the manager must end everything by itself.
     pub(super) async fn crash(mut self, actor: &mut Actor<'_>) {
         actor.tally.crashes += 1;
         self.confirm(&mut actor.tally);
         let leases = self.leave(actor);
-        let (world, deadline) = (self.world, self.deadline);
-        std::mem::forget(self.guard);
+        // Dropped when it can't end anything any more: forgotten, its memory would never be freed.
+        let (world, deadline, guard) = (self.world, self.deadline, self.guard);
         let now = world.stage.manager.now();
         let left = deadline.saturating_duration_since(now);
         actor.host.sleep(left + world.stage.ttl / 4).await;
         if world.stage.manager.now() >= deadline {
             all_over(world, &leases, &mut actor.tally);
         }
+        drop(guard);
     }
 
     /// Ends the intervals of all leases, and counts that these end with the set.
