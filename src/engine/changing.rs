@@ -111,6 +111,7 @@ impl<L: Layout> Engine<L> {
         self.tell(local, &granted);
         let acquired = Acquired::recorded(&holder);
         record.holders.insert(holder);
+        self.let_enter(local, record, request.owner, request.key, hash, now);
         Some(Ok(acquired))
     }
 
@@ -132,7 +133,9 @@ impl<L: Layout> Engine<L> {
                 token: crate::FencingToken::granted(wish.upgrade.unwrap_or(1)),
             };
             let now = self.time.now();
-            let record = stripe.get(key).ok_or(lapsed)?;
+            let token = wish.upgrade.unwrap_or(0);
+            let record = stripe.get(key).filter(|it| it.holders.get(token).is_some());
+            let record = record.ok_or(lapsed)?;
             if let Some(other) = &record.upgrader {
                 // Each would wait for the other to leave.
                 let owners = [request.owner, other.wish.request.owner];
