@@ -14,8 +14,12 @@ use crate::wish::{MAX_PERMITS, Mode};
 /// The number of this format.
 pub(crate) const FORMAT: u32 = 1;
 
-/// The highest floor: 2^55 tokens are left above it.
+/// The highest floor of one that can be restored: 2^55 tokens are left above it.
 pub(crate) const MAX_FLOOR: u64 = FencingToken::MAX.get() - (1 << 55);
+
+/// The highest that a floor can be raised to: as many tokens are left below that one, for the manager that is
+/// restored to grant before its own checkpoints can't be.
+pub(crate) const MAX_RAISED: u64 = MAX_FLOOR - (1 << 55);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

@@ -54,9 +54,14 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Of a manager's or a replica's own, which is a good one.
+    /// Of a manager's or a replica's own, which is a good one; but its floor may be too high to be restored, if
+    /// the manager itself was made of one whose floor was nearly so.
     pub(crate) fn new(content: Content) -> Self {
-        debug_assert_eq!(content.check(), Ok(()));
+        debug_assert!(
+            matches!(content.check(), Ok(()) | Err(RestoreError::Floor { .. })),
+            "{:?}",
+            content.check()
+        );
         Self { content }
     }
 
@@ -147,7 +152,7 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// [`RestoreError::Floor`] if hardly any tokens are left above it: more than 2^63 - 2^55.
+    /// [`RestoreError::Floor`] if hardly any tokens are left above it: it is 2^63 - 2^56 or more.
     /// [`RestoreError::Replica`] if the checkpoint is of a replica, whose tokens are its log's.
     ///
     /// ```
@@ -161,7 +166,7 @@ impl Checkpoint {
     /// ```
     pub fn raise_floor(&mut self, token: FencingToken) -> Result<(), RestoreError> {
         let floor = token.get();
-        if floor > content::MAX_FLOOR {
+        if floor > content::MAX_RAISED {
             return Err(RestoreError::Floor { floor });
         }
         if self.content.log.is_some() {
@@ -342,6 +347,10 @@ impl Builder {
         origin: Origin,
     ) -> Result<LockManager, RestoreError> {
         let content = checkpoint.content();
+        let floor = content.floor;
+        if floor > content::MAX_FLOOR {
+            return Err(RestoreError::Floor { floor });
+        }
         if self.given_seed().is_some_and(|given| given != content.seed) {
             return Err(RestoreError::HashSeed);
         }

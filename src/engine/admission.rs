@@ -175,6 +175,7 @@ impl<L: Layout> Engine<L> {
         let min_until = self.min_until(local, wish);
         let cap = self.cap(local, wish);
         let keeper = self.keeper(local, wish);
+        let (tick, least) = (local.now, self.least_kept(local));
         let entered = record.holders.change(token, |holder| {
             holder.entries += 1;
             holder.terms.lock_delay = holder.terms.lock_delay.max(terms.lock_delay);
@@ -182,9 +183,14 @@ impl<L: Layout> Engine<L> {
             if terms.max_hold.is_some() {
                 holder.cap = cap.max(holder.deadline);
                 holder.keeper = keeper;
+                let kept = holder.session.is_none();
+                holder.extend(if kept { least } else { holder.cap });
             }
             // Backwards it never goes.
             holder.extend(deadline);
+            if let Some(keeper) = keeper {
+                holder.keep_next(tick, keeper.next);
+            }
             let renewed = Change::of_holder(EventKind::Renewed, request.key, holder);
             (Acquired::recorded(holder), renewed)
         });
@@ -323,13 +329,16 @@ impl<L: Layout> Engine<L> {
         holder.session.clone_from(&wish.session);
         if wish.session.is_some() {
             holder.deadline = holder.cap;
-        } else if holder.keeper.is_some() {
-            // So long that there is a tick between a renewal and the end.
-            let least = (local.now + KEPT_TICKS).min(self.time.limit_tick());
-            holder.deadline = deadline.max(least).min(holder.cap);
-            holder.keep_next(local.now, self.time.part(local.now, wish.request.ttl, 3));
+        } else if let Some(keeper) = holder.keeper {
+            holder.deadline = deadline.max(self.least_kept(local)).min(holder.cap);
+            holder.keep_next(local.now, keeper.next);
         }
         holder
+    }
+
+    /// The earliest deadline of a lease that the manager renews: there is a tick between a renewal and the end.
+    fn least_kept(&self, local: &Local) -> u64 {
+        (local.now + KEPT_TICKS).min(self.time.limit_tick())
     }
 
     /// Until when nobody else is granted the key.

@@ -111,6 +111,7 @@ impl<L: Layout> Engine<L> {
         self.tell(local, &granted);
         let acquired = Acquired::recorded(&holder);
         record.holders.insert(holder);
+        self.let_enter(local, record, request.owner, request.key, hash, now);
         Some(Ok(acquired))
     }
 

@@ -231,7 +231,10 @@ impl<L: Layout> Engine<L> {
             return;
         }
         let mut notes = std::mem::take(&mut local.notes);
-        for note in &mut notes {
+        // Those that are told come first. There are many of them when many leases are due at once, and this
+        // is called for each.
+        let told = notes.iter().rposition(|note| note.told);
+        for note in &mut notes[told.map_or(0, |last| last + 1)..] {
             self.tell_end(local, note);
             note.told = true;
         }

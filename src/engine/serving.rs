@@ -87,7 +87,7 @@ impl<L: Layout> Engine<L> {
     }
 
     /// An owner has been granted the key: those of its acquisitions that wait and would enter again, do.
-    fn let_enter(
+    pub(super) fn let_enter(
         &self,
         local: &mut Local,
         record: &mut Record,

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use siphasher::sip::SipHasher24;
-use tenure::{Checkpoint, LockManager, ManualClock, RestoreError};
+use tenure::{Checkpoint, FencingToken, LockManager, ManualClock, RestoreError};
 
 use crate::{manual, ms, stored};
 
@@ -211,6 +211,41 @@ fn contents_that_no_manager_can_have_are_refused() {
     }
     let error = serde_json::from_value::<Checkpoint>(checkpoint).unwrap_err();
     assert!(error.to_string().contains("exclude"), "{error}");
+}
+
+/// The manager that it is made into takes it over the limit, by its first token.
+#[test]
+fn from_the_highest_floor_on_there_are_tokens_and_no_more_checkpoints() {
+    let highest = (1_u64 << 63) - 1 - (1 << 55);
+    let mut checkpoint = serde_json::to_value(LockManager::new().checkpoint()).unwrap();
+    checkpoint["floor"] = json!(highest);
+    let checkpoint: Checkpoint = serde_json::from_value(checkpoint).unwrap();
+    let builder = || LockManager::builder().clock(ManualClock::new());
+    let locks = builder().restore(&checkpoint).unwrap();
+    let lease = locks.try_acquire(1, 1, ms(10)).unwrap();
+    assert!(lease.token().get() > highest, "I2");
+
+    let beyond = locks.checkpoint();
+    let floor = beyond.floor().unwrap();
+    assert!(floor >= lease.token());
+    let refused = Err(RestoreError::Floor { floor: floor.get() });
+    assert_eq!(builder().restore(&beyond).map(drop), refused);
+    assert_eq!(
+        Checkpoint::from_bytes(&beyond.to_bytes()).map(drop),
+        refused
+    );
+
+    // What is raised by hand stays below that for long.
+    let mut raised = LockManager::new().checkpoint();
+    let most = FencingToken::new((1 << 63) - 1 - (1 << 56)).unwrap();
+    raised.raise_floor(most).unwrap();
+    let floor = most.next().unwrap();
+    let refused = Err(RestoreError::Floor { floor: floor.get() });
+    assert_eq!(raised.raise_floor(floor), refused);
+    let locks = builder().restore(&raised).unwrap();
+    let token = locks.try_acquire(1, 1, ms(10)).unwrap().token();
+    assert!(token > most, "I2");
+    assert_eq!(try_to_restore(&locks.checkpoint().to_bytes()), Ok(()));
 }
 
 #[test]

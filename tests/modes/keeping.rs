@@ -251,3 +251,45 @@ fn a_minimum_hold_outlasts_an_early_release() {
     lease.release().expect("live");
     assert!(job().try_now().is_ok(), "held for long enough");
 }
+
+#[test]
+fn a_lease_that_is_entered_to_be_kept_is_kept_from_then_on() {
+    let (manager, clock) = manual();
+    let plain = manager.try_acquire("k", 1, ms(2)).expect("free");
+    pass(&manager, &clock, 1);
+    let enters = manager.acquire("k", 1, ms(1)).reentrant();
+    let kept = enters.auto_renew(ms(20)).try_now().expect("entered");
+    let mut lost = Task::pending(plain.lost());
+    for passed in 0..20 {
+        assert!(plain.is_live() && kept.is_live(), "{passed} ticks later");
+        pass(&manager, &clock, 1);
+    }
+    pass(&manager, &clock, 1);
+    assert_eq!(lost.poll(), Some(Loss::MaxHold));
+    drop((plain, kept));
+    assert_idle(&manager);
+}
+
+/// In a session, only the end at the limit counts: that of the last entry that has one.
+#[test]
+fn in_a_session_the_limit_of_an_entry_is_that_of_the_lease() {
+    let (manager, clock) = manual();
+    let session = manager.session(1, ms(50)).expect("in range");
+    let first = session.acquire("k").auto_renew(ms(60));
+    let first = first.try_now().expect("free");
+    pass(&manager, &clock, 40);
+    session.keep_alive().expect("live");
+    let again = session.acquire("k").reentrant().auto_renew(ms(60));
+    let again = again.try_now().expect("entered");
+    let mut lost = Task::pending(first.lost());
+    for _ in 0..60 {
+        session.keep_alive().expect("live");
+        assert!(first.is_live() && again.is_live());
+        pass(&manager, &clock, 1);
+    }
+    pass(&manager, &clock, 1);
+    assert_eq!(lost.poll(), Some(Loss::MaxHold));
+    drop((first, again));
+    session.close().expect("live");
+    assert_idle(&manager);
+}

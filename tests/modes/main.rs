@@ -5,9 +5,11 @@ mod keeping;
 mod model;
 mod multi;
 mod observing;
+mod operation;
 mod sessions;
 mod sharing;
 mod spec;
+mod world;
 
 #[path = "../common/task.rs"]
 mod task;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use tenure::{Event, EventKind, Events, LockManager, ManualClock, Missed, Mode};
 
@@ -342,4 +343,41 @@ fn the_counts_add_up_whatever_the_leases_were() {
     // Entered again, it is one lease; upgraded, a second.
     assert_eq!((stats.granted, stats.leases), (5, 1));
     assert_eq!((stats.expired, stats.revoked), (1, 1));
+}
+
+/// Each turn of the wheel, with somebody looking on, takes time in the number of leases that are due, and not
+/// in its square. Of many tries the best counts, and only this thread's own time, so that a busy machine is no
+/// matter.
+#[cfg(unix)]
+#[test]
+fn the_ends_of_many_leases_at_once_are_told_one_by_one() {
+    use rustix::time::{ClockId, clock_gettime};
+    let own_time = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::try_from(time).expect("it is not negative")
+    };
+    let turn = |leases: u64| {
+        let (manager, clock) = manual();
+        let mut events = manager.events(4 * leases as usize);
+        for key in 0..leases {
+            let lease = manager.try_acquire(key, 1, ms(10)).expect("free");
+            lease.detach();
+        }
+        clock.advance(ms(10));
+        let began = own_time();
+        manager.advance();
+        let took = own_time().saturating_sub(began);
+        let all = std::iter::from_fn(|| events.try_next());
+        let over =
+            all.filter(|event| matches!(event, Ok(event) if event.kind == EventKind::Expired));
+        assert_eq!(over.count() as u64, leases, "each is told once");
+        took
+    };
+    let mut best = [Duration::MAX; 2];
+    // Eight times as many: 64 times as long in the one case, and 8 times or little more in the other.
+    let linear = (0..20).any(|_| {
+        best = [best[0].min(turn(3_000)), best[1].min(turn(24_000))];
+        best[1] < 24 * best[0]
+    });
+    assert!(linear, "{best:?}");
 }

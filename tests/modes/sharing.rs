@@ -362,3 +362,52 @@ fn a_revocation_ends_all_who_share() {
     assert_eq!(manager.stats().revoked, 2);
     assert!(writer.poll().expect("granted").is_ok());
 }
+
+/// It is a grant like any other: what the owner has waiting for the key enters it.
+#[test]
+fn an_upgrade_lets_in_the_owners_acquisitions_that_would_enter() {
+    let (manager, _) = manual();
+    for alone in [true, false] {
+        let shared = || manager.acquire("k", 1, ms(50)).shared().try_now();
+        let mut lease = shared().expect("free");
+        let other = manager.acquire("k", 2, ms(50)).shared();
+        let other = other.try_now().expect("shared");
+        // A shared lease does not cover it, and an exclusive one does.
+        let mut inner = Task::pending(manager.acquire("k", 1, ms(50)).reentrant());
+        let mut stranger = Task::pending(manager.acquire("k", 3, ms(50)));
+        let before = lease.token();
+        if alone {
+            other.release().expect("live");
+            lease.upgrade(ms(50)).wait().expect("nobody else shares");
+        } else {
+            let mut upgrade = Task::pending(lease.upgrade(ms(50)));
+            other.release().expect("live");
+            assert_eq!(upgrade.poll(), Some(Ok(())));
+        }
+        assert!(lease.token() > before);
+        let inner = inner.poll().expect("told").expect("entered");
+        assert_eq!(inner.token(), lease.token());
+        lease.release().expect("entered twice");
+        assert!(stranger.poll().is_none(), "left once");
+        inner.release().expect("live");
+        drop(stranger.poll().expect("told").expect("granted"));
+    }
+    crate::assert_idle(&manager);
+}
+
+#[test]
+fn a_lease_that_is_over_is_no_party_to_a_deadlock() {
+    let (manager, clock) = manual();
+    let share = |owner, ttl| manager.acquire("k", owner, ms(ttl)).shared().try_now();
+    let mut over = share(1, 10).expect("free");
+    pass(&manager, &clock, 10);
+    let mut first = share(2, 50).expect("free");
+    let _second = share(3, 50).expect("shared");
+    let upgrade = Task::pending(first.upgrade(ms(50)));
+    let token = over.token();
+    assert_eq!(
+        over.upgrade(ms(50)).wait(),
+        Err(AcquireError::Lapsed { token })
+    );
+    drop(upgrade);
+}

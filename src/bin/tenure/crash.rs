@@ -25,7 +25,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use self::args::Kind;
-pub(crate) use self::args::{Args, Shard};
+pub(crate) use self::args::{Args, CHILD, Shard};
 use self::lives::{End, Ledger};
 use self::report::Report;
 
@@ -35,9 +35,6 @@ const LONGEST_LIFE: Duration = Duration::from_millis(30);
 const EARLY: u32 = 8;
 /// How long it may take to the first grant, besides a term.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// The name of the hidden command of the child.
-pub(crate) const CHILD: &str = "crash-child";
 
 /// Kills and restarts, and prints a report; `Ok(true)` if nothing was violated.
 ///

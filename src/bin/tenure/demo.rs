@@ -7,6 +7,7 @@
 //! Where the account is kept, [`account`] knows.
 
 mod account;
+mod args;
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -17,7 +18,8 @@ use anstyle::{AnsiColor, Style};
 use tenure::resources::ResourceError;
 use tenure::{AcquireError, FencingToken, LockManager, OwnerId, StaleToken};
 
-use self::account::{Access, Account, Failure, Resource};
+use self::account::{Access, Account, Failure};
+pub(crate) use self::args::Args;
 
 const KEY: &str = "account/7";
 const A: OwnerId = OwnerId(1);
@@ -68,65 +70,6 @@ impl Voice {
     }
 }
 
-/// The variable that names the database if `--postgres` doesn't.
-const POSTGRES_VARIABLE: &str = "TENURE_POSTGRES";
-
-/// Tell the story of the paused holder, live, without fencing and with it (the default).
-///
-/// Two threads share a bank account under a lease. One pauses for longer than its lease and
-/// then writes what it computed before. The story runs in real time and takes about two
-/// seconds. Exit code 1 if it did not come out as it should.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Args {
-    /// Where the account is kept; without a value, in SQLite
-    #[arg(
-        long,
-        value_enum,
-        default_value = "memory",
-        num_args = 0..=1,
-        default_missing_value = "sqlite"
-    )]
-    resource: Resource,
-
-    /// The database for --resource postgres, such as "host=127.0.0.1 user=postgres dbname=postgres"
-    /// [default: the variable `TENURE_POSTGRES`]
-    #[arg(long, value_name = "CONNECTION STRING")]
-    postgres: Option<String>,
-}
-
-impl Default for Args {
-    fn default() -> Self {
-        Self {
-            resource: Resource::Memory,
-            postgres: None,
-        }
-    }
-}
-
-impl Args {
-    /// What is wrong with options that are each in order.
-    pub(crate) fn contradiction(&self) -> Option<String> {
-        let variable = || std::env::var(POSTGRES_VARIABLE).ok();
-        match self.resource {
-            Resource::Postgres if self.postgres.is_none() && variable().is_none() => Some(format!(
-                "--resource postgres: name a database with --postgres \"host=127.0.0.1 user=postgres \
-                 dbname=postgres\" or postgresql://user:password@host/database, or in the variable \
-                 {POSTGRES_VARIABLE}"
-            )),
-            Resource::Memory | Resource::Sqlite if self.postgres.is_some() => {
-                Some("--postgres: only with --resource postgres".to_owned())
-            }
-            _ => None,
-        }
-    }
-
-    fn open(&self, fenced: bool) -> io::Result<Account> {
-        let variable = || std::env::var(POSTGRES_VARIABLE).ok();
-        let postgres = self.postgres.clone().or_else(variable).unwrap_or_default();
-        Account::open(self.resource, &postgres, fenced).map_err(io::Error::other)
-    }
-}
-
 /// What A saw when it came back from its pause.
 struct Awakening {
     token: FencingToken,
@@ -148,8 +91,8 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> io::Result<bool> {
         TTL.as_millis()
     )?;
     // One after the other: the first is gone before the second is opened.
-    let lost = tell(&manager, &args.open(false)?, out)?;
-    let saved = tell(&manager, &args.open(true)?, out)?;
+    let lost = tell(&manager, &open(args, false)?, out)?;
+    let saved = tell(&manager, &open(args, true)?, out)?;
     let good = lost && saved;
     writeln!(out)?;
     if good {
@@ -165,6 +108,10 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> io::Result<bool> {
         )?;
     }
     Ok(good)
+}
+
+fn open(args: &Args, fenced: bool) -> io::Result<Account> {
+    Account::open(args.resource, &args.database(), fenced).map_err(io::Error::other)
 }
 
 /// One telling; `Ok(true)` if it ended as this kind of account should make it end.

@@ -4,6 +4,9 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The name of the hidden command of the child.
+pub(crate) const CHILD: &str = "crash-child";
+
 /// Kill a granting process again and again, and check every token that it ever granted.
 ///
 /// A child process opens the reservation, builds a manager on it, and grants on several keys and threads as fast as

@@ -14,23 +14,13 @@ use tenure::{Fenced, FencingToken};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 
+use super::args::Resource;
 use super::{KEY, OPENING_BALANCE};
 
 /// What goes wrong in a thread of the story; it ends the story with exit code 1.
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 /// What an account answers: a stale token is part of the story, everything else ends it.
 pub(super) type Answer<T> = Result<T, ResourceError<io::Error>>;
-
-/// Where the account is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Resource {
-    /// A value of this process, with `tenure::Fenced`
-    Memory,
-    /// A database file in a temporary directory
-    Sqlite,
-    /// A schema of its own in the database that --postgres names, dropped at the end
-    Postgres,
-}
 
 /// One account for one telling.
 pub(super) struct Account {

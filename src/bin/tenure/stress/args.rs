@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::resource::Kind;
-
 /// The tick of the manager under test, and so the least TTL that it accepts.
 pub(super) const TICK: Duration = Duration::from_millis(1);
 /// A run ends when its last lease has: nobody wants to wait longer than that.
@@ -149,6 +147,16 @@ pub(super) enum Scenario {
     Multi,
     /// All of these at once on keys of their own, and some keys on which everything meets
     Mixed,
+}
+
+/// Where the numbers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    /// In this process, with `tenure::Fenced`
+    Memory,
+    /// In a database file in a temporary directory
+    Sqlite,
 }
 
 /// Waiting workers for each of `--threads`.

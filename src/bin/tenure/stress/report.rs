@@ -7,9 +7,8 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::args::{Args, Scenario, TICK};
+use super::args::{Args, Kind, Scenario, TICK};
 use super::memory::Memory;
-use super::resource::Kind;
 use super::tally::Tally;
 
 /// The latest that an expiry may be acted on, over what the system's own timers are late.

@@ -13,15 +13,7 @@ use tempfile::TempDir;
 use tenure::resources::{ResourceError, sqlite};
 use tenure::{Fenced, FencingToken};
 
-/// Where the numbers are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
-    /// In this process, with `tenure::Fenced`
-    Memory,
-    /// In a database file in a temporary directory
-    Sqlite,
-}
+use super::args::Kind;
 
 impl Kind {
     /// Visits between two looks at the clock: those of a database take as long as many in memory.
