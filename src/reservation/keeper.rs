@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::{Block, Reservation, ReservationError};
 use crate::engine::Engine;
+use crate::failpoint::failpoint;
 use crate::sync::Arc;
 
 /// For how long a campaign waits: closing a manager waits as long for it.
@@ -127,6 +128,7 @@ impl Keeper {
     /// Keeps the authority alive.
     fn ask_term(&mut self, engine: &Engine) -> Result<Option<Term>, ReservationError> {
         let asked = engine.time.precise_now();
+        failpoint!("reservation/renewing");
         let Some(length) = self.backend.keep_alive()? else {
             return Ok(None);
         };
@@ -218,6 +220,7 @@ impl Keeper {
         }
         match self.backend.reserve(self.tokens) {
             Ok(block) if engine.follows(block) => {
+                failpoint!("reservation/reserved");
                 engine.authority.note(None);
                 engine.add_block(block);
             }
