@@ -4,11 +4,18 @@
 //! costs no wake-up. Whoever registers an earlier tick than the one it sleeps for wakes it.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::time::Duration;
 
 use crate::engine::{Engine, wake_before_blocking};
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::process::Process;
-use crate::sync::Arc;
 use crate::sync::facade::thread::{self, JoinHandle};
+use crate::sync::{Arc, MODELLED};
+
+/// How long it waits after a panic, for what has led to it to pass.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A running driver; ends and is joined when dropped.
 #[derive(Debug)]
@@ -50,7 +57,7 @@ impl Drop for Driver {
             && driver.thread().id() != thread::current().id()
         {
             wake_before_blocking();
-            // It catches the panics of wakers, and a clock that panics is told of by the panic hook.
+            // It catches all panics.
             let _ = driver.join();
         }
     }
@@ -58,30 +65,47 @@ impl Drop for Driver {
 
 fn drive(engine: &Engine) {
     while !engine.is_closed() {
-        engine.advance();
-        let next = engine.next_due();
-        if next == Some(0) {
-            // A resize is under way: go on with it.
+        if MODELLED {
+            turn(engine);
             continue;
         }
-        if !engine.wheel().prepare_sleep(next) {
-            continue;
+        // Only a clock that panics gets as far as here, for all we know: but then waiters should not wait for
+        // ever. The panic hook tells of it.
+        let turned = panic::catch_unwind(AssertUnwindSafe(|| turn(engine)));
+        if turned.is_err() && !engine.is_closed() {
+            thread::park_timeout(PAUSE);
         }
-        // A wake-up from now on leaves a permit, and `park` returns at once.
-        if !engine.is_closed() {
-            match next {
-                None => thread::park(),
-                Some(tick) => {
-                    let left = engine.time.until(tick, engine.time.precise_now());
-                    if left.is_zero() {
-                        // Due already: another thread is at it, or there was too much for one turn.
-                        thread::yield_now();
-                    } else {
-                        thread::park_timeout(left);
-                    }
+    }
+}
+
+/// Does what is due, and sleeps until there is more.
+fn turn(engine: &Engine) {
+    failpoint!("driver/turning");
+    engine.advance();
+    let next = engine.next_due();
+    if next == Some(0) {
+        // A resize is under way: go on with it.
+        return;
+    }
+    if !engine.wheel().prepare_sleep(next) {
+        return;
+    }
+    let awake = Owed::new((), |()| engine.wheel().woke());
+    failpoint!("driver/sleeping");
+    // A wake-up from now on leaves a permit, and `park` returns at once.
+    if !engine.is_closed() {
+        match next {
+            None => thread::park(),
+            Some(tick) => {
+                let left = engine.time.until(tick, engine.time.precise_now());
+                if left.is_zero() {
+                    // Due already: another thread is at it, or there was too much for one turn.
+                    thread::yield_now();
+                } else {
+                    thread::park_timeout(left);
                 }
             }
         }
-        engine.wheel().woke();
     }
+    awake.pay();
 }

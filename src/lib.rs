@@ -8,6 +8,7 @@ mod driver;
 mod engine;
 mod error;
 mod events;
+mod failpoint;
 mod fence;
 mod hold;
 mod key;
@@ -17,6 +18,7 @@ mod lost;
 mod manager;
 mod metrics;
 mod multi;
+mod owed;
 mod owner;
 mod park;
 mod process;
@@ -69,6 +71,13 @@ pub use self::wish::Mode;
 #[cfg(fuzzing)]
 pub mod fuzzing {
     pub use crate::wheel::fuzz_wheel as wheel;
+}
+
+/// What the tests with failpoints name and the public interface does not show.
+#[cfg(all(feature = "failpoints", not(any(tenure_loom, tenure_shuttle))))]
+#[doc(hidden)]
+pub mod failpoints {
+    pub use crate::failpoint::POINTS;
 }
 
 /// What the benchmarks measure on its own and the public interface does not show.

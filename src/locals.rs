@@ -11,7 +11,9 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Weak;
+use std::thread;
 
 use crate::sync::facade;
 use crate::table::Local;
@@ -22,6 +24,8 @@ pub(crate) trait Home: Debug + Send + Sync {
     fn id(&self) -> u64;
     /// A part for a thread that has none.
     fn open(&self) -> Local;
+    /// Does what the last operation has left to do, as far as that goes.
+    fn wind_up(&self, local: &mut Local);
     /// Takes back what a thread leaves.
     fn close(&self, local: &mut Local);
     /// For a thread's list.
@@ -40,9 +44,17 @@ pub(crate) struct Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        if let Some(home) = self.home.upgrade() {
-            home.close(&mut self.local);
+        let Some(home) = self.home.upgrade() else {
+            return;
+        };
+        if thread::panicking() {
+            // An operation has been cut off. What it has left is done even so; but a second panic on the way out
+            // would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| home.wind_up(&mut self.local)));
+        } else {
+            home.wind_up(&mut self.local);
         }
+        home.close(&mut self.local);
     }
 }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
 use crate::engine::wake_before_blocking;
+use crate::failpoint::failpoint;
 use crate::sync::facade::AtomicBool;
 use crate::sync::facade::thread::{self, Thread};
 use crate::sync::{Arc, Ordering};
@@ -23,6 +24,7 @@ pub(crate) fn block_on<F: Future>(future: F, deadline: Option<Instant>) -> Optio
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return Some(output);
         }
+        failpoint!("wait/parking");
         if !parker.park(deadline) {
             // It may have become ready at the last moment: then that is taken.
             return match future.as_mut().poll(&mut context) {

@@ -92,6 +92,13 @@ impl Record {
         self.upgrader.iter().chain(self.waiters.values())
     }
 
+    /// The first who waits, if that is nobody any more: the queue's own reference is the last.
+    pub(crate) fn first_abandoned(&self) -> Option<Arc<Waiter>> {
+        let mut waiters = self.waiters();
+        let first = waiters.next()?;
+        (Arc::strong_count(first) == 1).then(|| Arc::clone(first))
+    }
+
     /// Whether somebody comes before a new acquisition.
     pub(crate) fn has_queue(&self) -> bool {
         self.upgrader.is_some() || !self.waiters.is_empty()
@@ -134,6 +141,12 @@ impl Record {
     pub(crate) fn unwatch(&mut self, signal: &Arc<Signal>) {
         let watch = Arc::downgrade(signal);
         self.watches.retain(|(_, other)| !other.ptr_eq(&watch));
+    }
+
+    /// Puts back who wants to know of that lease's end.
+    pub(crate) fn return_watches(&mut self, token: u64, watches: Vec<Weak<Signal>>) {
+        self.watches
+            .extend(watches.into_iter().map(|watch| (token, watch)));
     }
 
     /// Takes out who wants to know of that lease's end.

@@ -65,6 +65,11 @@ impl Book {
         !self.closed
     }
 
+    /// Whether there is nothing to see to.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.waiters.is_empty() && self.watches.is_empty()
+    }
+
     /// The manager is gone; those who want to know of it.
     pub(crate) fn close(&mut self) -> Vec<Weak<Signal>> {
         self.closed = true;

@@ -14,6 +14,7 @@ use super::grants::{Acquired, Denied, MAX_AT_LEAST};
 use super::observing::Change;
 use crate::error::AcquireError;
 use crate::events::EventKind;
+use crate::failpoint::failpoint;
 use crate::key::Key;
 use crate::records::{Holder, Keeper, Record, Stripe, Waiter};
 use crate::sync::Arc;
@@ -69,7 +70,9 @@ impl<L: Layout> Engine<L> {
     ) -> Result<Entered, Denied> {
         let mut stripe = self.records.lock(hash);
         self.keep_name(wish);
-        let entered = self.enter_under(local, &mut stripe, wish, hash, patience);
+        let mut unserved = Self::unserved(local, wish.request.key, hash);
+        let entered = self.enter_under(&mut unserved, &mut stripe, wish, hash, patience);
+        unserved.waive();
         if entered.is_err() {
             self.forget_name(local, &mut stripe, wish.request.key, hash);
         }
@@ -140,12 +143,18 @@ impl<L: Layout> Engine<L> {
     ) -> Result<Acquired, Denied> {
         let key = wish.request.key;
         let Some(record) = stripe.get(key) else {
-            let mut record = Record::default();
-            let acquired = self.admit(local, &mut record, wish, hash, now, false)?;
-            if !record.is_empty() {
-                stripe.records.insert(key, Box::new(record));
+            if wish.is_plain() {
+                // The table's: there will be no record.
+                let mut none = Record::default();
+                return self.admit(local, &mut none, wish, hash, now, false);
             }
-            return Ok(acquired);
+            // In place before the mark is put, as in `join`.
+            let record = stripe.get_or_insert(key);
+            let acquired = self.admit(local, record, wish, hash, now, false);
+            if acquired.is_err() {
+                self.tidy(local, stripe, key, hash);
+            }
+            return acquired;
         };
         if wish.reentrant
             && let Some(token) = record.holders.entered_by(wish)
@@ -215,30 +224,30 @@ impl<L: Layout> Engine<L> {
         {
             return Err(Denied::Other(AcquireError::SessionOver));
         }
-        let marked = stripe.get(key).is_some();
+        // The mark first, and a record with it: one without is none that a release hears of. (Whoever comes
+        // upon a record with nothing in it drops it, and the mark.)
+        let mut marked = Marked::Yes;
+        if stripe.get(key).is_none() {
+            marked = self.table.put_mark(local, key, hash);
+            match marked {
+                Marked::Yes | Marked::Ended => _ = stripe.get_or_insert(key),
+                Marked::Full if self.table.live(local, key, hash).is_ok() => {
+                    let capacity = self.most_leases();
+                    return Err(Denied::Other(AcquireError::CapacityExceeded { capacity }));
+                }
+                Marked::Full | Marked::Free => return Ok(None),
+            }
+        }
+        failpoint!("wait/marked");
         if let Err(full) = self.records.push(stripe, &waiter) {
             self.tidy(local, stripe, key, hash);
             return Err(Denied::Other(full));
         }
-        if marked {
-            return Ok(Some(waiter));
+        failpoint!("wait/queued");
+        if marked == Marked::Ended {
+            self.serve(local, stripe, key, hash);
         }
-        match self.table.put_mark(local, key, hash) {
-            Marked::Yes => return Ok(Some(waiter)),
-            Marked::Ended => {
-                self.serve(local, stripe, key, hash);
-                return Ok(Some(waiter));
-            }
-            Marked::Free | Marked::Full => {}
-        }
-        let full = self.table.live(local, key, hash).is_ok();
-        self.records.remove(stripe.get_or_insert(key), &waiter);
-        self.tidy(local, stripe, key, hash);
-        if full {
-            let capacity = self.most_leases();
-            return Err(Denied::Other(AcquireError::CapacityExceeded { capacity }));
-        }
-        Ok(None)
+        Ok(Some(waiter))
     }
 
     /// The clock, read under the record's lock, which may have taken its time: a TTL counts from the grant.
@@ -291,6 +300,7 @@ impl<L: Layout> Engine<L> {
                 return Err(refused(cause));
             }
         };
+        failpoint!("record/issued");
         let holder = self.new_holder(local, wish, token, now, deadline);
         let acquired = Acquired::recorded(&holder);
         if let Some(session) = &wish.session
@@ -408,8 +418,10 @@ impl<L: Layout> Engine<L> {
     /// Leaves the queue. A lease that has been granted meanwhile is given back, to the next in the queue.
     pub(crate) fn leave(&self, waiter: &Arc<Waiter>) {
         let key = waiter.key();
+        failpoint!("cancel/leaving");
         self.stay_away(waiter);
         if let Some(Ok(acquired)) = waiter.take() {
+            failpoint!("cancel/returning");
             // Nobody has had it: its terms are void.
             self.void_terms(&self.name(key, acquired.token));
             // Over or not, it is over now.
@@ -425,9 +437,12 @@ impl<L: Layout> Engine<L> {
             if let Some(record) = stripe.get(key)
                 && self.records.remove(record, waiter)
             {
-                self.metrics.gave_up(local);
+                let mut unserved = Self::unserved(local, key, waiter.hash);
+                failpoint!("cancel/left");
+                self.metrics.gave_up(&mut unserved);
                 // Who is next may be less demanding.
-                self.serve(local, &mut stripe, key, waiter.hash);
+                self.serve(&mut unserved, &mut stripe, key, waiter.hash);
+                unserved.waive();
             }
         });
     }

@@ -4,8 +4,10 @@ use super::admission::KEPT_TICKS;
 use super::observing::{Change, kind_of};
 use super::{Engine, Seen};
 use crate::events::EventKind;
+use crate::failpoint::failpoint;
 use crate::key::Key;
 use crate::lost::Signal;
+use crate::owed::Owed;
 use crate::records::{Holder, Record, Stripe};
 use crate::sync::Arc;
 use crate::table::{Contents, Due, Ended, Handle, Layout, Local, Loss, Marked, Name, Unrenewed};
@@ -16,6 +18,7 @@ impl<L: Layout> Engine<L> {
     /// Ends the record's leases that are over, and renews those that the manager keeps.
     pub(super) fn sweep(&self, local: &mut Local, record: &mut Record, key: Key, now: u64) {
         for (token, loss) in record.holders.over(local.now) {
+            failpoint!("record/sweeping");
             self.end_holder(local, record, key, token, loss);
         }
         for token in record.holders.to_renew(local.now) {
@@ -124,17 +127,32 @@ impl<L: Layout> Engine<L> {
 
     /// What this operation has seen to end, or to be due, is told to the records and sessions.
     pub(super) fn follow_up(&self, local: &mut Local) {
-        for note in std::mem::take(&mut local.notes) {
+        let mut notes = std::mem::take(&mut local.notes).into_iter();
+        // The one under way included.
+        let mut rest = Owed::new((&mut *local, &mut notes), |(local, notes)| {
+            local.notes.extend(notes);
+        });
+        while let (local, notes) = &mut *rest
+            && let Some(note) = notes.as_mut_slice().first_mut()
+        {
             let (key, hash) = (note.key, note.hash);
             let mut stripe = self.records.lock(hash);
-            self.tell_end(local, &note);
+            self.tell_end(local, note);
+            note.told = true;
             if let Some(record) = stripe.get(key) {
                 record.tell(note.token, note.loss, &mut local.wakes);
             }
+            failpoint!("record/hearing");
             self.serve(local, &mut stripe, key, hash);
+            notes.next();
         }
-        for due in std::mem::take(&mut local.due) {
-            match due {
+        rest.waive();
+        let mut dues = std::mem::take(&mut local.due).into_iter();
+        let mut rest = Owed::new((local, &mut dues), |(local, dues)| local.due.extend(dues));
+        while let (local, dues) = &mut *rest
+            && let Some(due) = dues.as_slice().first()
+        {
+            match *due {
                 Due::Record { key, hash } => {
                     let mut stripe = self.records.lock(hash);
                     if local.observed {
@@ -145,7 +163,9 @@ impl<L: Layout> Engine<L> {
                 }
                 Due::Session(id) => self.look_at_session(local, id),
             }
+            dues.next();
         }
+        rest.waive();
     }
 
     /// Runs `f` on a lease of the record's that is live, and then whatever follows from it; `None` if it
@@ -271,16 +291,22 @@ impl<L: Layout> Engine<L> {
         key: Key,
         hash: u64,
     ) -> bool {
+        let mut unserved = Self::unserved(local, key, hash);
+        let local = &mut **unserved;
         if stripe.get(key).is_none() {
-            match self.table.put_mark(local, key, hash) {
+            let marked = self.table.put_mark(local, key, hash);
+            match marked {
                 Marked::Yes | Marked::Ended => _ = stripe.get_or_insert(key),
-                Marked::Free => return true,
-                Marked::Full => return false,
+                Marked::Free | Marked::Full => {
+                    unserved.waive();
+                    return marked == Marked::Free;
+                }
             }
         }
         let record = stripe.get_or_insert(key);
         let taken = self.take_in(local, record, key, hash);
         self.tidy(local, stripe, key, hash);
+        unserved.waive();
         taken
     }
 
@@ -304,12 +330,19 @@ impl<L: Layout> Engine<L> {
                 ..
             } = found.contents;
             let mut holder = Holder::new(token, owner, self.granted_at(key), deadline);
-            // Whoever asks in between finds the mark, and waits for the lock.
+            holder.watches = record.take_watches(token);
+            // First: the lease must not be gone from the table and not stand here, whatever happens. Whoever
+            // asks in between finds the mark, and waits for the lock.
+            record.holders.insert(holder);
+            failpoint!("record/inflating");
             if self.table.take_out(local, hash, &found) {
-                holder.watches = record.take_watches(token);
                 local.counters.take_back_end();
-                record.holders.insert(holder);
+                failpoint!("record/inflated");
                 break;
+            }
+            // It has been renewed, or is over.
+            if let Some(holder) = record.holders.remove(token) {
+                record.return_watches(token, holder.watches);
             }
         }
         true

@@ -38,9 +38,11 @@ pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
 pub(crate) use self::wake::wake_before_blocking;
+use crate::failpoint::failpoint;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};
 use crate::metrics::{self, Metrics};
+use crate::owed::Owed;
 use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
@@ -158,14 +160,19 @@ impl<L: Layout> Home for Engine<L> {
         self.table.local(counters)
     }
 
-    fn close(&self, local: &mut Local) {
+    fn wind_up(&self, local: &mut Local) {
         self.chores(local);
+    }
+
+    fn close(&self, local: &mut Local) {
+        self.table.unfill_next(local);
         while self.table.spill(local) {}
         wake::wake_all(std::mem::take(&mut local.wakes));
         metrics::tell(std::mem::take(&mut local.reports));
         wake::discard(std::mem::take(&mut local.streams));
         wake::discard(std::mem::take(&mut local.waiters));
-        if self.table.wants_resize() {
+        // Somebody who dies of a panic may have been about to.
+        if self.table.wants_resize() || std::thread::panicking() {
             self.wake_driver();
         }
         self.account(local);
@@ -267,13 +274,15 @@ impl<L: Layout> Engine<L> {
     #[inline(never)]
     fn hand_on(mut entry: Box<Entry>) {
         let local = &mut entry.local;
-        let wakes = std::mem::take(&mut local.wakes);
+        let mut wakes = std::mem::take(&mut local.wakes);
+        let wakes = Owed::new(&mut wakes, |wakes| wake::wake_all(std::mem::take(wakes)));
         let reports = std::mem::take(&mut local.reports);
         let streams = std::mem::take(&mut local.streams);
         let waiters = std::mem::take(&mut local.waiters);
         locals::put(entry);
+        failpoint!("handover/waking");
         // Code of the user's: it may use the manager.
-        wake::wake_all(wakes);
+        wakes.pay();
         if !reports.is_empty() {
             metrics::tell(reports);
         }
@@ -305,8 +314,11 @@ impl<L: Layout> Engine<L> {
         if self.wheel.covers(word, deadline) {
             return;
         }
+        let asleep = Owed::new((), |()| self.wake_driver());
         if self.wheel.register(&self.table, cell, deadline) {
-            self.wake_driver();
+            asleep.pay();
+        } else {
+            asleep.waive();
         }
     }
 

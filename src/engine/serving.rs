@@ -3,7 +3,9 @@
 use super::Engine;
 use super::grants::{Acquired, Denied};
 use crate::error::AcquireError;
+use crate::failpoint::failpoint;
 use crate::key::Key;
+use crate::owed::Owed;
 use crate::records::{Record, Stripe, Timer, Waiter};
 use crate::sync::Arc;
 use crate::table::{Due, Layout, Local, Refused};
@@ -12,6 +14,25 @@ use crate::wish::Mode;
 impl<L: Layout> Engine<L> {
     /// Brings the record of a key up to date, and hands the key to those who wait for it.
     pub(super) fn serve(&self, local: &mut Local, stripe: &mut Stripe, key: Key, hash: u64) {
+        let mut unserved = Self::unserved(local, key, hash);
+        self.serve_in(&mut unserved, stripe, key, hash);
+        unserved.waive();
+    }
+
+    /// A record is about to be changed, and must not be left in the midst of that: should a panic come, it is
+    /// brought up to date on the way out.
+    #[inline(always)]
+    pub(super) fn unserved<'l>(
+        local: &'l mut Local,
+        key: Key,
+        hash: u64,
+    ) -> Owed<&'l mut Local, impl FnMut(&mut &'l mut Local)> {
+        Owed::new(local, move |local: &mut &'l mut Local| {
+            local.add_due(Due::Record { key, hash });
+        })
+    }
+
+    fn serve_in(&self, local: &mut Local, stripe: &mut Stripe, key: Key, hash: u64) {
         self.tell_ends(local);
         let Some(record) = stripe.get(key) else {
             let last = local.last_end.take();
@@ -22,6 +43,7 @@ impl<L: Layout> Engine<L> {
         loop {
             let now = self.fresh(local);
             self.sweep(local, record, key, now);
+            self.drop_abandoned(local, record);
             if let Some(upgrader) = &record.upgrader {
                 let waiter = Arc::clone(upgrader);
                 let Some(settled) = self.try_upgrade(local, record, &waiter.wish, hash, now) else {
@@ -59,6 +81,7 @@ impl<L: Layout> Engine<L> {
             };
             let owner = settled.is_ok().then_some(head.wish.request.owner);
             let last = settled.is_ok() && head.wish.mode == Mode::Exclusive;
+            failpoint!("handover/granted");
             self.settle(local, record, &head, settled, now);
             if let Some(owner) = owner {
                 self.let_enter(local, record, owner, key, hash, now);
@@ -81,9 +104,21 @@ impl<L: Layout> Engine<L> {
         answer: Result<Acquired, AcquireError>,
         now: u64,
     ) {
-        self.records.remove(record, waiter);
-        self.metrics.waited(local, now.saturating_sub(waiter.since));
+        // The answer first: who is neither in the queue nor answered waits for ever.
         local.wakes.extend(waiter.settle(answer));
+        failpoint!("handover/settled");
+        self.records.remove(record, waiter);
+        failpoint!("handover/popped");
+        self.metrics.waited(local, now.saturating_sub(waiter.since));
+    }
+
+    /// Takes out those at the head of the queue for whom nobody waits any more. Who gives up leaves the queue; but
+    /// a thread may have died of a panic before it could.
+    fn drop_abandoned(&self, local: &mut Local, record: &mut Record) {
+        while let Some(abandoned) = record.first_abandoned() {
+            self.records.remove(record, &abandoned);
+            self.metrics.gave_up(local);
+        }
     }
 
     /// An owner has been granted the key: those of its acquisitions that wait and would enter again, do.
@@ -147,8 +182,10 @@ impl<L: Layout> Engine<L> {
         if record.is_empty() {
             self.drop_timer(local, record);
             let last = record.last.filter(|_| local.observed);
-            stripe.records.remove(&key);
             self.table.take_mark(local, key, hash);
+            // After it: a mark without a record would stand for ever.
+            failpoint!("record/emptied");
+            stripe.records.remove(&key);
             self.tell_if_idle(local, last, key, hash);
             return;
         }

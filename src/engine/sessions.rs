@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use super::Engine;
 use crate::error::AcquireError;
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::owner::OwnerId;
 use crate::session::SessionCore;
 use crate::sync::{Arc, Ordering};
@@ -42,6 +44,8 @@ impl<L: Layout> Engine<L> {
             }
             sessions.insert(id, Arc::clone(&core));
         }
+        let untimed = Owed::new((), |()| _ = self.sessions.lock().remove(&id));
+        failpoint!("session/opened");
         let timed = self.with(now, |local| {
             let mut book = core.book.lock();
             let timer = self.table.timer(local, Due::Session(id), deadline);
@@ -51,6 +55,7 @@ impl<L: Layout> Engine<L> {
             }
             timer.is_some()
         });
+        untimed.waive();
         if timed {
             return Ok(core);
         }
@@ -93,9 +98,9 @@ impl<L: Layout> Engine<L> {
 
     /// Frees what a session has held, and refuses those who wait in it. The session is over.
     fn wind_up(&self, local: &mut Local, core: &Arc<SessionCore>) {
-        let (held, waiters, watches) = {
+        let (mut held, mut waiters, mut watches) = {
             let mut book = core.book.lock();
-            if book.closed {
+            if book.closed && book.is_empty() {
                 return;
             }
             book.closed = true;
@@ -103,33 +108,54 @@ impl<L: Layout> Engine<L> {
                 self.table.stop_timer(local, timer);
             }
             (
-                std::mem::take(&mut book.held),
+                std::mem::take(&mut book.held)
+                    .into_iter()
+                    .collect::<Vec<_>>(),
                 std::mem::take(&mut book.waiters),
                 std::mem::take(&mut book.watches),
             )
         };
-        self.sessions.lock().remove(&core.id);
-        for waiter in waiters.iter().filter_map(std::sync::Weak::upgrade) {
-            // Its acquisition may be dropped meanwhile, and this be the last that is left of it.
-            local.waiters.push(Arc::clone(&waiter));
-            let mut stripe = self.records.lock(waiter.hash);
-            if let Some(record) = stripe.get(waiter.key())
-                && self.records.remove(record, &waiter)
-            {
-                let over = Err(AcquireError::SessionOver);
-                local.wakes.extend(waiter.settle(over));
-                self.serve(local, &mut stripe, waiter.key(), waiter.hash);
+        let left = (&mut *local, &mut held, &mut waiters, &mut watches);
+        let mut left = Owed::new(left, |(local, held, waiters, watches)| {
+            let mut book = core.book.lock();
+            book.held.extend(held.drain(..));
+            book.waiters.append(waiters);
+            book.watches.append(watches);
+            local.due.push(Due::Session(core.id));
+        });
+        let (local, held, waiters, watches) = &mut *left;
+        failpoint!("session/over");
+        while let Some(waiter) = waiters.last() {
+            if let Some(waiter) = waiter.upgrade() {
+                // Its acquisition may be dropped meanwhile, and this be the last that is left of it.
+                local.waiters.push(Arc::clone(&waiter));
+                let mut stripe = self.records.lock(waiter.hash);
+                if let Some(record) = stripe.get(waiter.key())
+                    && self.records.remove(record, &waiter)
+                {
+                    let over = Err(AcquireError::SessionOver);
+                    local.wakes.extend(waiter.settle(over));
+                    self.serve(local, &mut stripe, waiter.key(), waiter.hash);
+                }
             }
+            waiters.pop();
         }
-        for ((key, token), hash) in held {
+        while let Some(&((key, token), hash)) = held.last() {
             let mut stripe = self.records.lock(hash);
             if let Some(record) = stripe.get(key) {
                 self.end_holder(local, record, key, token, Loss::SessionOver);
+                failpoint!("session/winding");
                 self.serve(local, &mut stripe, key, hash);
             }
+            held.pop();
         }
-        for signal in watches.iter().filter_map(std::sync::Weak::upgrade) {
-            local.wakes.extend(signal.set(Loss::SessionOver));
+        for signal in watches.drain(..) {
+            let signal = signal.upgrade();
+            local
+                .wakes
+                .extend(signal.and_then(|signal| signal.set(Loss::SessionOver)));
         }
+        left.waive();
+        self.sessions.lock().remove(&core.id);
     }
 }

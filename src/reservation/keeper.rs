@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use super::{Block, Reservation, ReservationError};
 use crate::engine::{Engine, wake_before_blocking};
+use crate::failpoint::failpoint;
 use crate::process::Process;
 use crate::sync::Arc;
 
@@ -128,6 +129,7 @@ impl Keeper {
     /// Keeps the authority alive.
     fn ask_term(&mut self, engine: &Engine) -> Result<Option<Term>, ReservationError> {
         let asked = engine.time.precise_now();
+        failpoint!("reservation/renewing");
         let Some(length) = self.backend.keep_alive()? else {
             return Ok(None);
         };
@@ -219,6 +221,7 @@ impl Keeper {
         }
         match self.backend.reserve(self.tokens) {
             Ok(block) if engine.follows(block) => {
+                failpoint!("reservation/reserved");
                 engine.authority.note(None);
                 engine.add_block(block);
             }

@@ -13,8 +13,10 @@ use super::layout::Layout;
 use super::local::Local;
 use super::lookup::{Found, NotFound};
 use super::timer::Due;
-use super::{BucketWord, Handle, Loss, Name, Note, Table, WALK_CHECK};
+use super::{BucketWord, Handle, Loss, Name, Note, Table};
 use crate::Key;
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 
 /// Why a release did not end the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,13 +111,18 @@ impl<L: Layout> Table<L> {
         let empty = BucketWord::<L>::new(version, 0, NORMAL);
         let granted = empty.with_first(handle.cell());
         let bucket = array.bucket(handle.hash());
+        failpoint!("release/before");
         if !bucket.change(granted, empty.with_first(next)) {
             return false;
         }
-        // As in `retire`.
-        cell.set_state(state.with_tag(DEAD));
-        local.counters.add_end();
-        local.free.push_checked(handle.cell());
+        let unlinked = Owed::new(local, |local| {
+            // As in `retire`.
+            cell.set_state(state.with_tag(DEAD));
+            local.counters.add_end();
+            local.free.push_checked(handle.cell());
+        });
+        failpoint!("release/unlinked");
+        unlinked.pay();
         true
     }
 
@@ -149,27 +156,40 @@ impl<L: Layout> Table<L> {
                 continue;
             };
             let (owner, era) = (cell.owner(), cell.era());
+            failpoint!("release/before");
             if bucket.change(word, word.with_cell(keep)) {
-                let taken = self.retire(local, handle.cell(), state);
-                if next != keep {
-                    self.free_skipped(local, next, keep);
-                }
-                if taken {
+                let note = || {
+                    let contents = Contents {
+                        key: name.key,
+                        token: name.token,
+                        owner,
+                        deadline: state.deadline(era),
+                    };
+                    Note::new(&contents, name.hash, Loss::Released)
+                };
+                let report = |local: &mut Local| {
+                    let taken = self.retire(local, handle.cell(), state);
+                    if next != keep {
+                        self.free_skipped(local, next, keep);
+                    }
+                    taken
+                };
+                let unlinked = Owed::new(&mut *local, |local| {
+                    if !report(local) {
+                        local.notes.push(note());
+                    }
+                });
+                failpoint!("release/unlinked");
+                unlinked.waive();
+                if report(local) {
                     // The record has it since before: it is released there.
                     return Err(Ended::Recorded);
                 }
                 if keep != 0 || local.observed {
                     // Only there can a mark stand: who came later has seen no lease.
-                    let note = Note {
-                        key: name.key,
-                        hash: name.hash,
-                        token: name.token,
-                        owner,
-                        deadline: state.deadline(era),
-                        loss: Loss::Released,
-                        told: false,
-                    };
-                    self.note_end(local, note);
+                    let mut unheard = Owed::new(local, |local| local.notes.push(note()));
+                    self.note_end(&mut unheard, note());
+                    unheard.waive();
                 }
                 return Ok(());
             }
@@ -336,30 +356,43 @@ impl<L: Layout> Table<L> {
         debug_assert_eq!(state.tag() & !(HELD | super::cell::FROZEN), 0);
         let killed = state.with_tag(reason);
         let won = state.is_held() && cell.change(state, killed);
-        if won && (self.finish(local, hash, (at, cell), killed) || local.observed) {
-            let note = Note {
-                key: contents.key,
-                hash,
-                token: contents.token,
-                owner: contents.owner,
-                deadline: contents.deadline,
-                told: false,
-                loss: match reason {
-                    KILLED_EXPIRED => Loss::Expired,
-                    KILLED_REVOKED => Loss::Revoked,
-                    _ => Loss::Released,
-                },
-            };
-            self.note_end(local, note);
+        if !won {
+            return false;
         }
-        won
+        let note = || Note::new(contents, hash, Self::loss(killed));
+        let unfinished = Owed::new(&mut *local, |local| {
+            self.finish(local, hash, (at, cell), killed);
+            local.notes.push(note());
+        });
+        failpoint!("kill/killed");
+        unfinished.waive();
+        if self.finish(local, hash, (at, cell), killed) || local.observed {
+            let mut unheard = Owed::new(local, |local| local.notes.push(note()));
+            failpoint!("kill/finished");
+            self.note_end(&mut unheard, note());
+            unheard.waive();
+        }
+        true
+    }
+
+    fn loss(killed: State<L>) -> Loss {
+        match killed.tag() {
+            KILLED_EXPIRED => Loss::Expired,
+            KILLED_REVOKED => Loss::Revoked,
+            _ => Loss::Released,
+        }
     }
 
     /// Takes a lease out of the table for its record, which goes on with it: nobody is told of an end.
     /// False if the lease is not as it was found.
     pub(crate) fn take_out(&self, local: &mut Local, hash: u64, found: &Found<L>) -> bool {
         let notes = local.notes.len();
-        let taken = self.kill(local, hash, found.cell, found.state, KILLED_TAKEN);
+        let mut unsaid = Owed::new(&mut *local, |local| {
+            local.notes.truncate(notes);
+            local.counters.take_back_end();
+        });
+        let taken = self.kill(&mut unsaid, hash, found.cell, found.state, KILLED_TAKEN);
+        unsaid.waive();
         local.notes.truncate(notes);
         taken
     }
@@ -386,12 +419,24 @@ impl<L: Layout> Table<L> {
                 };
                 if bucket.change(word, word.with_cell(keep)) {
                     // This thread alone has unlinked it.
-                    Self::count(local, killed, killed.deadline(cell.era()));
-                    cell.set_state(killed.with_tag(DEAD));
-                    self.give_cell(local, at);
-                    if next != keep {
-                        self.free_skipped(local, next, keep);
-                    }
+                    let report = |local: &mut Local| {
+                        Self::count(local, killed, killed.deadline(cell.era()));
+                        cell.set_state(killed.with_tag(DEAD));
+                        self.give_cell(local, at);
+                        if next != keep {
+                            self.free_skipped(local, next, keep);
+                        }
+                    };
+                    let unlinked = Owed::new(&mut *local, |local| {
+                        let contents = cell.contents(killed);
+                        report(local);
+                        local
+                            .notes
+                            .push(Note::new(&contents, hash, Self::loss(killed)));
+                    });
+                    failpoint!("kill/unlinked");
+                    unlinked.waive();
+                    report(local);
                     // A mark would be kept; and who puts one later has seen no lease.
                     return keep != 0;
                 }
@@ -426,63 +471,5 @@ impl<L: Layout> Table<L> {
             KILLED_REVOKED => local.counters.add_revoked(),
             _ => {}
         }
-    }
-
-    /// Frees the cells from `from` to just before `to`, which this thread's CAS unlinked.
-    #[cold]
-    pub(super) fn free_skipped(&self, local: &mut Local, from: u32, to: u32) {
-        let mut at = from;
-        while at != to {
-            let cell = self.cell(at);
-            let next = cell.next();
-            let state = cell.state::<L>();
-            if state.is_killed() {
-                self.bury(local, at, state);
-            }
-            self.give_cell(local, at);
-            at = next;
-        }
-    }
-
-    /// The first cell of a chain from `at` on that has to stay; `None` if the bucket has changed meanwhile.
-    #[inline]
-    pub(super) fn first_kept(
-        &self,
-        bucket: super::array::Bucket<'_>,
-        word: BucketWord<L>,
-        mut at: u32,
-    ) -> Option<u32> {
-        let mut steps = 0;
-        while at != 0 {
-            let cell = self.cell(at);
-            if cell.state::<L>().is_kept() {
-                break;
-            }
-            at = cell.next();
-            steps += 1;
-            if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
-                return None;
-            }
-        }
-        Some(at)
-    }
-
-    /// Whether the chain of `word` links the cell; `None` if the bucket has changed meanwhile.
-    fn links(
-        &self,
-        bucket: super::array::Bucket<'_>,
-        word: BucketWord<L>,
-        cell: u32,
-    ) -> Option<bool> {
-        let mut at = word.cell();
-        let mut steps = 0;
-        while at != 0 && at != cell {
-            at = self.cell(at).next();
-            steps += 1;
-            if steps % WALK_CHECK == 0 && bucket.load::<L>() != word {
-                return None;
-            }
-        }
-        (bucket.load_in_order::<L>() == word).then_some(at == cell)
     }
 }

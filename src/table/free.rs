@@ -12,6 +12,8 @@ use super::Table;
 use super::cell::DEAD;
 use super::layout::Layout;
 use super::local::{BATCH, Local};
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::sync::{MODELLED, Ordering};
 
 /// Fresh cells taken from the slab at once.
@@ -27,6 +29,9 @@ impl<L: Layout> Table<L> {
             local.free.extend(fresh.rev());
             return local.free.pop();
         };
+        let taken = Owed::new((), |()| self.push_batch(first));
+        failpoint!("cells/taken");
+        taken.waive();
         let mut count = 1;
         let mut at = self.slab.cell(first).next();
         while at != 0 {
@@ -49,6 +54,14 @@ impl<L: Layout> Table<L> {
         }
     }
 
+    /// Before a thread that may have died of a panic gives its cells back: the one that it was to grant next
+    /// may be filled in.
+    pub(crate) fn unfill_next(&self, local: &Local) {
+        if let Some(next) = local.free.peek() {
+            self.unfill(next);
+        }
+    }
+
     /// Moves a batch of the thread's free cells to the table; false if there was none.
     #[cold]
     pub(crate) fn spill(&self, local: &mut Local) -> bool {
@@ -62,9 +75,15 @@ impl<L: Layout> Table<L> {
         for (cell, next) in cells.iter().zip(cells[1..].iter().chain(&[0])) {
             self.slab.cell(*cell).set_batch(*next, 0);
         }
+        self.push_batch(first);
+        true
+    }
+
+    /// Puts a batch on the stack.
+    fn push_batch(&self, first: u32) {
+        let next_in_batch = self.slab.cell(first).next();
         let mut head = self.free.load(Ordering::Acquire);
         loop {
-            let next_in_batch = cells.get(1).copied().unwrap_or(0);
             self.slab
                 .cell(first)
                 .set_batch(next_in_batch, head & u64::from(u32::MAX));
@@ -73,7 +92,7 @@ impl<L: Layout> Table<L> {
                 .free
                 .compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) => return true,
+                Ok(_) => return,
                 Err(now) => head = now,
             }
         }

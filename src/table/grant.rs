@@ -3,9 +3,11 @@
 use super::bucket::NORMAL;
 use super::cell::{Cell, Contents, DEAD, KILLED_EXPIRED, Stamp, State};
 use super::layout::Layout;
-use super::local::Local;
+use super::local::{Local, Moved};
 use super::{BucketWord, Handle, MAX_TOKEN, Table, WALK_CHECK};
 use crate::Key;
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::sync::Ordering;
 
 /// Dead cells behind a live one that a bucket may keep over and above one for each live one.
@@ -124,12 +126,16 @@ impl<L: Layout> Table<L> {
             return None;
         }
         let state = cell.start::<L>(token, stamp);
+        failpoint!("grant/filled");
         if !bucket.change(word, word.granted(new)) {
             self.unfill(new);
             return None;
         }
         local.free.drop_peeked();
         local.counters.add_grant();
+        let with = Self::unwatched(local, new, ask.deadline);
+        failpoint!("grant/published");
+        with.waive();
         Some(Granted::new(cell, Handle::new(ask.hash, new, state), token))
     }
 
@@ -180,12 +186,16 @@ impl<L: Layout> Table<L> {
         let cell = self.cell(new);
         cell.fill(ask.key, ask.owner, stamp, word.cell());
         let state = cell.start::<L>(token, stamp);
+        failpoint!("grant/filled");
         if !bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
             self.unfill(new);
             return Beside::Neither;
         }
         local.free.drop_peeked();
         local.counters.add_grant();
+        let with = Self::unwatched(local, new, ask.deadline);
+        failpoint!("grant/published");
+        with.waive();
         let handle = Handle::new(ask.hash, new, state);
         Beside::Granted(Granted::new(cell, handle, token))
     }
@@ -200,7 +210,9 @@ impl<L: Layout> Table<L> {
             Some(new) => new,
             None => self.cell_for_grant(local).unwrap_or(0),
         };
-        loop {
+        let mut with = Owed::new(&mut *local, |local| self.unprepare(local, new));
+        let (granted, first, keep, crowded) = loop {
+            let local = &mut **with;
             let bucket = local.array.bucket(ask.hash);
             let word = bucket.load::<L>();
             if !word.is_normal() {
@@ -210,7 +222,7 @@ impl<L: Layout> Table<L> {
             let first = word.cell();
             let (keep, crowded) = match self.walk_for_grant(local, word, ask) {
                 Walk::Free { marked: true, .. } if !ask.admitted => {
-                    self.unprepare(local, new);
+                    with.pay();
                     return Err(Refused::Marked);
                 }
                 Walk::Free { keep, crowded, .. } => (keep, crowded),
@@ -220,20 +232,18 @@ impl<L: Layout> Table<L> {
                     continue;
                 }
                 Walk::Held(held) => {
-                    self.unprepare(local, new);
+                    with.pay();
                     return Err(Refused::Held(held));
                 }
             };
             let version = (word.version() + 1).max(ask.at_least.saturating_sub(local.array.base));
             if new == 0 || version > local.array.grant_limit() {
                 let wanted = local.array.base.saturating_add(version);
-                if new != 0
-                    && wanted <= MAX_TOKEN
-                    && self.allow(local, wanted, local.array.base + word.version() + 1)
-                {
+                let next = local.array.base + word.version() + 1;
+                if new != 0 && wanted <= MAX_TOKEN && self.allow(local, wanted, next) {
                     continue;
                 }
-                self.unprepare(local, new);
+                with.pay();
                 return Err(if new == 0 {
                     Refused::NoCell
                 } else {
@@ -243,19 +253,37 @@ impl<L: Layout> Table<L> {
             let token = self.token(local, version, ask);
             let cell = self.cell(new);
             let state = cell.prepare::<L>(&ask.contents(token), keep);
+            failpoint!("grant/filled");
             if bucket.change(word, BucketWord::<L>::new(version, new, NORMAL)) {
                 local.counters.add_grant();
                 let handle = Handle::new(ask.hash, new, state);
                 let granted = Granted::new(cell, handle, token);
-                if first != keep {
-                    self.free_skipped(local, first, keep);
-                }
-                if crowded {
-                    self.shed_dead(local, ask.hash);
-                }
-                return Ok(granted);
+                with.waive();
+                break (granted, first, keep, crowded);
             }
+        };
+        let mut with = Self::unwatched(local, new, ask.deadline);
+        failpoint!("grant/published");
+        if first != keep {
+            self.free_skipped(&mut with, first, keep);
         }
+        if crowded {
+            self.shed_dead(&mut with, ask.hash);
+        }
+        with.waive();
+        Ok(granted)
+    }
+
+    /// The wheel may not know of the published cell yet: it has to be told even if a panic comes first.
+    #[inline(always)]
+    fn unwatched<'l>(
+        local: &'l mut Local,
+        cell: u32,
+        deadline: u64,
+    ) -> Owed<&'l mut Local, impl FnMut(&mut &'l mut Local)> {
+        Owed::new(local, move |local: &mut &'l mut Local| {
+            local.moved.push(Moved { cell, deadline });
+        })
     }
 
     /// The token of a grant that raises its bucket to that version.
@@ -288,7 +316,7 @@ impl<L: Layout> Table<L> {
 
     /// A free cell is never `HELD`: the wheel may look at it.
     #[cold]
-    fn unfill(&self, new: u32) {
+    pub(super) fn unfill(&self, new: u32) {
         let cell = self.cell(new);
         cell.set_state(cell.state::<L>().with_tag(DEAD));
     }

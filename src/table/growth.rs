@@ -14,6 +14,8 @@ use super::fetch::CHUNK;
 use super::layout::Layout;
 use super::local::{Local, Moved};
 use super::{BucketWord, Table, WALK_CHECK};
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::sync::{Arc, Ordering};
 
 /// Groups that one refill or spill helps to move.
@@ -90,6 +92,11 @@ impl<L: Layout> Table<L> {
             return;
         };
         let started = self.resize(&newest, wanted);
+        if wanted > buckets {
+            failpoint!("resize/growing");
+        } else {
+            failpoint!("resize/shrinking");
+        }
         self.stuck.store(!started, Ordering::Relaxed);
         // Whoever turns the wheel goes on with it.
         local.resized = started;
@@ -202,19 +209,23 @@ impl<L: Layout> Table<L> {
         }
         let groups = groups(child, parent);
         let mut copies = Copies::new(local);
+        let mut copied = self.copies(local, &mut copies);
         let mut version = 0;
         for source in group_members(parent, index & (groups - 1), groups) {
             let frozen = self.freeze(parent, source);
+            failpoint!("resize/frozen");
             if frozen.flag() == DONE {
                 // Then this bucket stands, the chain is free, and the publication below will fail.
                 break;
             }
             version = version.max((parent.base + frozen.version() + 1).saturating_sub(child.base));
-            self.copy_chain(local, parent.at(source), frozen, &mut copies, |hash| {
+            self.copy_chain(&mut copied, parent.at(source), frozen, |hash| {
                 child.index(hash) == index
             });
         }
-        self.publish(local, bucket, unset, version, copies);
+        failpoint!("resize/copied");
+        Self::publish(copied, bucket, unset, version);
+        failpoint!("resize/published");
     }
 
     /// `FROZEN -> DONE` for the parents of a group whose children all stand.
@@ -234,10 +245,14 @@ impl<L: Layout> Table<L> {
             let bucket = parent.at(index);
             let frozen = bucket.load::<L>();
             if frozen.flag() == FROZEN && bucket.change(frozen, frozen.with_flag(DONE)) {
-                self.free_chain(local, frozen.cell());
-                if child.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-                    child.parent.clear();
-                }
+                let done = Owed::new(&mut *local, |local| {
+                    self.free_chain(local, frozen.cell());
+                    if child.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        child.parent.clear();
+                    }
+                });
+                failpoint!("resize/done");
+                done.pay();
             }
         }
     }
@@ -286,10 +301,9 @@ impl<L: Layout> Table<L> {
     /// Copies the frozen leases of a chain that `belongs` wants, in private.
     fn copy_chain(
         &self,
-        local: &mut Local,
+        (local, copies): &mut (&mut Local, &mut Copies),
         bucket: super::array::Bucket<'_>,
         word: BucketWord<L>,
-        copies: &mut Copies,
         belongs: impl Fn(u64) -> bool,
     ) {
         let mut at = word.cell();
@@ -328,27 +342,39 @@ impl<L: Layout> Table<L> {
     }
 
     /// One CAS from `from` to the copies, or throws them away.
-    fn publish(
-        &self,
-        local: &mut Local,
+    fn publish<'l>(
+        copied: Owed<Copying<'l>, impl FnMut(&mut Copying<'l>)>,
         bucket: super::array::Bucket<'_>,
         from: BucketWord<L>,
         version: u64,
-        copies: Copies,
     ) -> bool {
-        let won = bucket.change(from, BucketWord::new(version, copies.first, NORMAL));
-        if !won {
-            let mut copies = copies;
+        let first = copied.1.first;
+        let won = bucket.change(from, BucketWord::new(version, first, NORMAL));
+        if won {
+            copied.waive();
+        } else {
+            copied.pay();
+        }
+        won
+    }
+
+    /// No copies yet. They are thrown away if they are not published, and if a panic comes first.
+    fn copies<'l>(
+        &self,
+        local: &'l mut Local,
+        copies: &'l mut Copies,
+    ) -> Owed<Copying<'l>, impl FnMut(&mut Copying<'l>)> {
+        let throw_away = |(local, copies): &mut Copying<'l>| {
             while local.moved.len() > copies.moved_before {
                 copies.marks.extend(local.moved.pop().map(|copy| copy.cell));
             }
-            for copy in copies.marks {
+            for copy in copies.marks.drain(..) {
                 let cell = self.cell(copy);
                 cell.set_state(cell.state::<L>().with_tag(DEAD));
                 self.give_cell(local, copy);
             }
-        }
-        won
+        };
+        Owed::new((local, copies), throw_away)
     }
 
     /// A copy's cell. Grants leave half of the cells to copies, which are in flight for a few buckets
@@ -396,6 +422,7 @@ impl<L: Layout> Table<L> {
             return self.raise_base(local, array.base + word.version() + 1);
         }
         if word.is_normal() && bucket.change(word, word.with_flag(REBUILD)) {
+            failpoint!("rebuild/begun");
             self.rebuild(local, &array, array.index(hash));
         }
         true
@@ -409,12 +436,19 @@ impl<L: Layout> Table<L> {
         }
         self.freeze_states(bucket, word);
         let mut copies = Copies::new(local);
-        self.copy_chain(local, bucket, word, &mut copies, |_| true);
-        if self.publish(local, bucket, word, word.version() + 1, copies) {
-            self.free_chain(local, word.cell());
+        let mut copied = self.copies(local, &mut copies);
+        self.copy_chain(&mut copied, bucket, word, |_| true);
+        failpoint!("rebuild/copied");
+        if Self::publish(copied, bucket, word, word.version() + 1) {
+            let old = Owed::new(local, |local| self.free_chain(local, word.cell()));
+            failpoint!("rebuild/published");
+            old.pay();
         }
     }
 }
+
+/// A thread that makes copies.
+type Copying<'l> = (&'l mut Local, &'l mut Copies);
 
 /// Cells filled in private for one bucket.
 #[derive(Debug)]

@@ -234,6 +234,27 @@ pub(crate) struct Note {
     pub(crate) told: bool,
 }
 
+impl Note {
+    #[inline]
+    pub(crate) fn new(contents: &Contents, hash: u64, loss: Loss) -> Self {
+        let Contents {
+            key,
+            token,
+            owner,
+            deadline,
+        } = *contents;
+        Self {
+            key,
+            hash,
+            token,
+            owner,
+            deadline,
+            loss,
+            told: false,
+        }
+    }
+}
+
 /// A thread's part of a table; see the head of this file.
 #[derive(Debug)]
 #[repr(align(128))]

@@ -64,6 +64,7 @@ mod allowance;
 mod array;
 mod bucket;
 mod cell;
+mod chain;
 mod ending;
 mod fetch;
 mod free;

@@ -8,6 +8,7 @@ use super::local::Local;
 use super::lookup::Found;
 use super::{Handle, Name, Table};
 use crate::Key;
+use crate::failpoint::failpoint;
 
 /// What a renewal was refused for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,9 @@ impl<L: Layout> Table<L> {
             if old <= now {
                 return None;
             }
+            failpoint!("renew/before");
             if cell.change(state, renewed) {
+                failpoint!("renew/after");
                 return Some((deadline.max(old), seen(renewed)));
             }
         }
@@ -119,7 +122,10 @@ impl<L: Layout> Table<L> {
         }
         let deadline = wanted.later_than(old)?;
         let renewed = state.with_deadline(era, deadline)?;
-        cell.change(state, renewed).then_some(deadline)
+        failpoint!("renew/before");
+        let changed = cell.change(state, renewed);
+        failpoint!("renew/after");
+        changed.then_some(deadline)
     }
 
     /// The same, wherever the lease lives now.
@@ -149,7 +155,9 @@ impl<L: Layout> Table<L> {
             // The era that was found: the cell may be in a later life, with a later era, by now.
             match found.state.with_deadline(found.era, deadline.max(old)) {
                 Some(renewed) if found.state.is_held() => {
+                    failpoint!("renew/before");
                     if cell.change(found.state, renewed) {
+                        failpoint!("renew/after");
                         let handle = Handle {
                             state: renewed.0,
                             ..found.handle()
@@ -197,7 +205,10 @@ impl<L: Layout> Table<L> {
         let (era, state) = (cell.era(), handle.state::<L>());
         let deadline = wanted.later_than(state.deadline(era))?;
         let renewed = state.with_deadline(era, deadline)?;
-        cell.change(state, renewed).then_some((
+        failpoint!("renew/before");
+        let changed = cell.change(state, renewed);
+        failpoint!("renew/after");
+        changed.then_some((
             deadline,
             Handle {
                 state: renewed.0,

@@ -295,6 +295,7 @@ impl Wheel {
                 kept,
                 tally: &mut tally,
                 lists: shard::EMPTY,
+                done: true,
             };
             turn.run();
             // Looks take time, in which something may have become due.

@@ -4,6 +4,8 @@ use std::array;
 
 use super::word::Word;
 use super::{BLOCK_BITS, Cells};
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::sync::{AtomicU32, AtomicU64, MODELLED, Ordering, fence, fence_after_rmw};
 
 /// A range of one level is `2^LEVEL_BITS` ranges of the level below. Models make do with few.
@@ -215,6 +217,13 @@ impl Shard {
     /// an advance has to come for it.
     pub(super) fn link(&self, cells: &impl Cells, cell: u32, tick: u64) -> u64 {
         let place = place(tick, self.position.load(Ordering::Acquire));
+        // The cell's word says that it is linked: if it were not, nobody would link it ever again.
+        let unlinked = Owed::new((), |()| {
+            self.push(place.slot, cells, cell);
+            self.flag(place.slot);
+        });
+        failpoint!("wheel/registering");
+        unlinked.waive();
         self.push(place.slot, cells, cell);
         // Partner: the fence between the position and the slots in `Turn::run`. If ours comes
         // first, that advance finds the cell in its slot; if theirs, we read its position, see
@@ -259,6 +268,13 @@ impl Shard {
         // Partner: the fence in `Wheel::prepare_sleep`.
         fence(Ordering::SeqCst);
         tick
+    }
+
+    /// Has the next advance take everything: somebody has died who had stored the position, and had not taken
+    /// all slots up to that.
+    #[cold]
+    pub(super) fn flag_all(&self) {
+        (0..ALL_SLOTS + LEVELS).for_each(|flag| self.flag(flag));
     }
 
     /// Pushes a cell, whose link is the caller's, on its list of a slot.

@@ -9,6 +9,8 @@ use super::shard::{
 };
 use super::word::Word;
 use super::{Cells, Wheel};
+use crate::failpoint::failpoint;
+use crate::owed::Owed;
 use crate::room::shrinks;
 use crate::sync::{AtomicU64, MODELLED, Ordering, fence, fence_after_rmw};
 
@@ -105,21 +107,26 @@ pub(super) struct Turn<'a, C: Cells, L: FnMut(u32, u64) -> Option<u64>> {
     pub(super) tally: &'a mut Tally,
     /// The rest of the lists in hand.
     pub(super) lists: Lists,
+    /// False while there are slots that have been passed and not taken.
+    pub(super) done: bool,
 }
 
 impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     pub(super) fn run(&mut self) {
+        self.done = false;
         let from = self.shard.position.load(Ordering::Relaxed);
         debug_assert!(from <= self.now, "the wheel turns forward only");
         // Release: a word that was linked under this position comes with it.
         self.shard.position.store(self.now, Ordering::Release);
         // Partner: the fence in `Shard::link`.
         fence(Ordering::SeqCst);
+        failpoint!("wheel/turning");
         for level in 0..LEVELS {
             self.pass(level, from);
         }
         self.take_overdue();
         self.take_early();
+        self.done = true;
     }
 
     /// Takes what the wheel has to take out of one level on its way from `before` to now.
@@ -231,6 +238,7 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
     /// The linked tick of a cell has come; `next` comes after it in its list.
     fn fire(&mut self, cell: u32, word: &AtomicU64, (strand, next): (usize, u32)) {
         let wanted = self.look_at(cell);
+        failpoint!("wheel/looked");
         self.lists[strand] = next;
         let tick = wanted.map(|tick| clamp(tick, self.now, cell));
         let new = tick.map_or(Word::UNLINKED, Word::linked_at);
@@ -319,7 +327,13 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Turn<'_, C, L> {
         // ours comes first, the grant or renewal sees our word and registers the cell again if it
         // must; if theirs, we see the new deadline here.
         fence_after_rmw();
-        if let Some(tick) = self.look_at(cell) {
+        let mut unseen = Owed::new(&mut *self, |turn| {
+            _ = turn.wheel.register_at(turn.cells, cell, turn.now + 1);
+        });
+        failpoint!("wheel/moved");
+        let wanted = unseen.look_at(cell);
+        unseen.waive();
+        if let Some(tick) = wanted {
             let word = self.cells.wheel(cell).load(Ordering::Acquire);
             if Word(word).first_look() > tick {
                 self.tally.wake |= self.wheel.register_at(self.cells, cell, tick);
@@ -337,6 +351,9 @@ impl<C: Cells, L: FnMut(u32, u64) -> Option<u64>> Drop for Turn<'_, C, L> {
                 head = Link::Slot.next_in(links);
                 self.put(cell, Word(word.load(Ordering::Acquire)).tick());
             }
+        }
+        if !self.done {
+            self.shard.flag_all();
         }
         let early = self.kept.heap.first().map(|(tick, _)| tick);
         let moving = self.kept.moving != [EMPTY; LEVELS];
