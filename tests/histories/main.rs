@@ -174,6 +174,25 @@ const FENCED: Workload = Workload {
     ..MUTEX
 };
 
+/// Leases whose deadline passes while their renewals are under way and others look at them.
+const LATE: Workload = Workload {
+    name: "late renewals",
+    menu: Menu {
+        choices: &[(12, Choice::Try), (50, Choice::ByToken), (30, Choice::Look)],
+        keys: 1,
+        steps: 12,
+        ..MENU
+    },
+    resizes: false,
+    wants: &[
+        (Kind::Granted, 100),
+        (Kind::Renewed, 50),
+        (Kind::FoundOver, 100),
+        (Kind::Overlaps, 500),
+    ],
+    ..FENCED
+};
+
 const WAITERS: Workload = Workload {
     name: "waiters",
     menu: Menu {
@@ -402,6 +421,7 @@ fn everything() -> Vec<Workload> {
     let all = [
         (MUTEX, BOTH),
         (FENCED, BOTH),
+        (LATE, THREADS),
         (WAITERS, BOTH),
         (REENTRANT, BOTH),
         (REENTRANT_FENCED, BOTH),
@@ -446,6 +466,12 @@ fn owner_aware_mutex() {
 #[test]
 fn fenced_mutex() {
     check(&FENCED, BOTH);
+}
+
+/// I4, I5.
+#[test]
+fn late_renewals() {
+    check(&LATE, THREADS);
 }
 
 /// I1 to I7.
