@@ -341,8 +341,20 @@ const MODES: Workload = Workload {
 
 const SEMAPHORE: Workload = Workload {
     name: "permits",
+    // Nothing is lost here: of several leases whose deadline is not known, the specification would have to
+    // choose the one that ends.
     menu: Menu {
-        choices: WAITERS.menu.choices,
+        choices: &[
+            (10, Choice::Try),
+            (30, Choice::Wait),
+            (10, Choice::Renew),
+            (12, Choice::Release),
+            (4, Choice::Drop),
+            (12, Choice::ByToken),
+            (4, Choice::Look),
+            (3, Choice::Revoke),
+            (8, Choice::Rest),
+        ],
         modes: &[PERMITS, PERMITS, PERMITS, PERMITS, PERMITS, Mode::Exclusive],
         ..MENU
     },
