@@ -174,6 +174,25 @@ const FENCED: Workload = Workload {
     ..MUTEX
 };
 
+/// Leases whose deadline passes while their renewals are under way and others look at them.
+const LATE: Workload = Workload {
+    name: "late renewals",
+    menu: Menu {
+        choices: &[(12, Choice::Try), (50, Choice::ByToken), (30, Choice::Look)],
+        keys: 1,
+        steps: 12,
+        ..MENU
+    },
+    resizes: false,
+    wants: &[
+        (Kind::Granted, 100),
+        (Kind::Renewed, 50),
+        (Kind::FoundOver, 100),
+        (Kind::Overlaps, 500),
+    ],
+    ..FENCED
+};
+
 const WAITERS: Workload = Workload {
     name: "waiters",
     menu: Menu {
@@ -322,8 +341,20 @@ const MODES: Workload = Workload {
 
 const SEMAPHORE: Workload = Workload {
     name: "permits",
+    // Nothing is lost here: of several leases whose deadline is not known, the specification would have to
+    // choose the one that ends.
     menu: Menu {
-        choices: WAITERS.menu.choices,
+        choices: &[
+            (10, Choice::Try),
+            (30, Choice::Wait),
+            (10, Choice::Renew),
+            (12, Choice::Release),
+            (4, Choice::Drop),
+            (12, Choice::ByToken),
+            (4, Choice::Look),
+            (3, Choice::Revoke),
+            (8, Choice::Rest),
+        ],
         modes: &[PERMITS, PERMITS, PERMITS, PERMITS, PERMITS, Mode::Exclusive],
         ..MENU
     },
@@ -402,6 +433,7 @@ fn everything() -> Vec<Workload> {
     let all = [
         (MUTEX, BOTH),
         (FENCED, BOTH),
+        (LATE, THREADS),
         (WAITERS, BOTH),
         (REENTRANT, BOTH),
         (REENTRANT_FENCED, BOTH),
@@ -446,6 +478,12 @@ fn owner_aware_mutex() {
 #[test]
 fn fenced_mutex() {
     check(&FENCED, BOTH);
+}
+
+/// I4, I5.
+#[test]
+fn late_renewals() {
+    check(&LATE, THREADS);
 }
 
 /// I1 to I7.

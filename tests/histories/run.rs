@@ -356,7 +356,7 @@ fn turn(manager: &LockManager, clock: &ManualClock, seed: u64, over: &AtomicBool
     let mut rng = fastrand::Rng::with_seed(!seed);
     while !over.load(Ordering::Acquire) {
         clock.advance(Duration::from_nanos(rng.u64(0..2 * MILLI)));
-        if rng.bool() {
+        if rng.u8(0..4) == 0 {
             manager.advance();
         }
         thread::sleep(Duration::from_micros(rng.u64(1..60)));

@@ -453,10 +453,9 @@ impl State {
                 continue;
             }
             match (mode, held.mode) {
-                // Of these only those whose deadline is known: of others, which one has ended is a choice, and
-                // so a step of its own.
-                (Mode::Permit { .. }, Mode::Permit { .. }) if may == must => ends.push((may, at)),
-                (Mode::Shared, Mode::Shared) | (Mode::Permit { .. }, Mode::Permit { .. }) => {}
+                // Only when they must be over: which one is so before is a choice, and so a step of its own.
+                (Mode::Permit { .. }, Mode::Permit { .. }) => ends.push((must, at)),
+                (Mode::Shared, Mode::Shared) => {}
                 _ => {
                     room = room.max(may);
                     gone.push(at);

@@ -371,6 +371,22 @@ fn more_permits_than_there_are_are_refused() {
     accepted(modes, &then(vec![permit(3, 11, 7, 21)]));
     accepted(modes, &then(vec![release(2, 5, 6, 6), permit(3, 7, 7, 17)]));
     refused(modes, &then(vec![grant(3, 11, 12, 7, 21)]));
+    // Who gave up had one, as the refusal shows: it is over by its end at the latest.
+    let mut gave_up = waited(6, permit(4, 5, 0, 0));
+    (gave_up.answer, gave_up.ret, gave_up.hi) = (Answer::GaveUp, 30, 30 * MS);
+    let seen = Op {
+        id: 100,
+        ..with_mode(Mode::Permit { of: 1 }, refuse(3, 12, 13, held(4, 7, 9)))
+    };
+    let full = [permit(2, 23, 8, 33), permit(3, 25, 9, 35)];
+    let rest = [
+        two[0].clone(),
+        gave_up,
+        seen,
+        full[0].clone(),
+        full[1].clone(),
+    ];
+    accepted(modes, &rest);
     let mut denied = permit(3, 5, 7, 15);
     denied.answer = held(2, 6, 8);
     accepted(modes, &then(vec![denied.clone()]));
