@@ -63,6 +63,7 @@ impl<L: Layout> Table<L> {
             }
             REBUILD => self.rebuild(local, &array, array.index(hash)),
             FROZEN | DONE => {
+                // Rule A: nowhere else is there a look at which array is the newest.
                 local.array = self.newest();
                 debug_assert!(
                     !Arc::ptr_eq(&local.array, &array),
@@ -116,7 +117,7 @@ impl<L: Layout> Table<L> {
                 && newest.len() > self.min_buckets)
     }
 
-    /// Puts a new array in place, unless a resize is under way. False if that can't be done: no
+    /// Puts a new array in place, unless a resize is under way (rule 11). False if that can't be done: no
     /// memory, no tokens, or the table is shut.
     pub(super) fn resize(&self, newest: &Arc<Array>, buckets: usize) -> bool {
         if newest.parent.is_some() {
@@ -126,7 +127,7 @@ impl<L: Layout> Table<L> {
         !newest.is_shut() && self.succeed(newest, buckets, false)
     }
 
-    /// Makes the thread's array one that can grant the token `wanted`. False if that can't be done:
+    /// Rule H: makes the thread's array one that can grant the token `wanted`. False if that can't be done:
     /// no memory, or no tokens.
     #[cold]
     pub(crate) fn raise_base(&self, local: &mut Local, wanted: u64) -> bool {
@@ -189,12 +190,14 @@ impl<L: Layout> Table<L> {
         let groups = groups(child, parent);
         let mut copies = Copies::new(local);
         let mut version = 0;
+        // Rule B: a child of a table that shrinks has two parents.
         for source in group_members(parent, index & (groups - 1), groups) {
             let frozen = self.freeze(parent, source);
             if frozen.flag() == DONE {
                 // Then this bucket stands, the chain is free, and the publication below will fail.
                 break;
             }
+            // Rule G: above every token that was granted there.
             version = version.max((parent.base + frozen.version() + 1).saturating_sub(child.base));
             self.copy_chain(local, parent.at(source), frozen, &mut copies, |hash| {
                 child.index(hash) == index
@@ -203,7 +206,8 @@ impl<L: Layout> Table<L> {
         self.publish(local, bucket, unset, version, copies);
     }
 
-    /// `FROZEN -> DONE` for the parents of a group whose children all stand.
+    /// Rule 10: `FROZEN -> DONE` for the parents of a group whose children all stand; and rule 11, once that
+    /// was the last of them.
     fn finish_group(
         &self,
         local: &mut Local,
@@ -283,6 +287,7 @@ impl<L: Layout> Table<L> {
         while at != 0 {
             let source = self.cell(at);
             let state = source.state::<L>();
+            // Killed cells are not copied (rule 10): who frees the chain buries them (rule 6).
             if state.tag() == cell::FROZEN {
                 let contents = source.contents(state);
                 if belongs(self.hash(contents.key)) {
@@ -337,7 +342,7 @@ impl<L: Layout> Table<L> {
         won
     }
 
-    /// A copy's cell. Grants leave half of the cells to copies, which are in flight for a few buckets
+    /// A copy's cell (rule J). Grants leave half of the cells to copies, which are in flight for a few buckets
     /// at a time, so only the allocator can fail to provide one; that ends the process, as it does
     /// for every collection of `std`.
     fn cell_for_copy(&self, local: &mut Local) -> u32 {
@@ -378,7 +383,7 @@ impl<L: Layout> Table<L> {
         let bucket = array.bucket(hash);
         let word = bucket.load::<L>();
         if word.version() + 1 >= 1 << L::VERSION_BITS {
-            // No version is left for it: the move to a new array does the same.
+            // Rule H. No version is left for it: the move to a new array does the same.
             return self.raise_base(local, array.base + word.version() + 1);
         }
         if word.is_normal() && bucket.change(word, word.with_flag(REBUILD)) {
