@@ -1,4 +1,4 @@
-//! Which tokens may be granted, where they come in blocks; and whether any may.
+//! Rule K: which tokens may be granted, where they come in blocks; and whether any may.
 //!
 //! A manager with a reservation may grant tokens up to the last of its block. The short path asks its array's
 //! [`grant_limit`](Array::grant_limit) only, and knows nothing of blocks; who meets that limit comes here. The

@@ -6,7 +6,7 @@ use crate::sync::{Arc, AtomicU64, AtomicUsize, Ordering, SharedArc, zeroed_words
 
 /// The buckets of one generation, in a power-of-two number.
 ///
-/// Arrays are never reused: one is made for each resize, starts all `UNINIT` (zero), and dies with
+/// Rule A: arrays are never reused. One is made for each resize, starts all `UNINIT` (zero), and dies with
 /// the last thread that caches it. So a thread may work on any array it once saw: a bucket that has
 /// moved on says so by its flag.
 #[derive(Debug)]

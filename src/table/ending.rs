@@ -39,7 +39,7 @@ pub(crate) enum Look {
 }
 
 impl<L: Layout> Table<L> {
-    /// Rule 2 where it is simple: the bucket is as the grant left it, with nothing behind the cell.
+    /// Rule G, for rule 2 where it is simple: the bucket is as the grant left it, with nothing behind the cell.
     /// False otherwise, and nothing has happened. The caller has seen that the deadline is not over.
     ///
     /// The bucket is not read before it is changed: the word that the grant has published follows from
@@ -139,6 +139,7 @@ impl<L: Layout> Table<L> {
             let bucket = local.array.bucket(name.hash);
             let word = bucket.load_in_order::<L>();
             let state = cell.state_in_order::<L>();
+            // Rule D: whatever is not this very lease, held and live, goes by key.
             if !word.is_normal()
                 || !cell.is_named(state, handle, name)
                 || state.deadline(cell.era()) <= local.now
@@ -146,6 +147,7 @@ impl<L: Layout> Table<L> {
                 return self.release_by_key(local, name);
             }
             if word.cell() != handle.cell() {
+                // Rule E: killed as released.
                 if self.kill(local, name.hash, handle.cell(), state, KILLED_RELEASED) {
                     return Ok(());
                 }
@@ -274,7 +276,7 @@ impl<L: Layout> Table<L> {
         }
     }
 
-    /// The wheel's look at a cell, in whatever life and place that may be.
+    /// Rule C: the wheel's look at a cell, in whatever life and place that may be.
     ///
     /// Ends the lease if its time is over. The cell may be private, free or of a later life than the
     /// one that was registered, so it is killed only once it has been found in its key's bucket.

@@ -205,7 +205,7 @@ impl<L: Layout> Table<L> {
     /// Lock-free: a retry means that another operation on this bucket succeeded.
     #[inline(never)]
     pub(crate) fn grant(&self, local: &mut Local, ask: &Ask) -> Result<Granted, Refused> {
-        // Without a cell the answer may still be `Held`.
+        // Rule 1: the cell before the bucket. Without one the answer may still be `Held`.
         let new = match local.free.pop() {
             Some(new) => new,
             None => self.cell_for_grant(local).unwrap_or(0),
@@ -264,6 +264,7 @@ impl<L: Layout> Table<L> {
         };
         let mut with = Self::unwatched(local, new, ask.deadline);
         failpoint!("grant/published");
+        // Rule 6, then rule 12.
         if first != keep {
             self.free_skipped(&mut with, first, keep);
         }
@@ -300,7 +301,7 @@ impl<L: Layout> Table<L> {
     pub(super) fn cell_for_grant(&self, local: &mut Local) -> Option<u32> {
         self.keep_sized(local);
         local.free.pop().or_else(|| {
-            // The other half is for copies: a table that is full can still change its size.
+            // Rule J. The other half is for copies: a table that is full can still change its size.
             let room = self.handed.load(Ordering::Relaxed) < L::MAX_LEASES;
             room.then(|| self.refill(local)).flatten()
         })
@@ -314,7 +315,7 @@ impl<L: Layout> Table<L> {
         }
     }
 
-    /// A free cell is never `HELD`: the wheel may look at it.
+    /// Rule C: a free cell is never `HELD`, since the wheel may look at it.
     #[cold]
     pub(super) fn unfill(&self, new: u32) {
         let cell = self.cell(new);

@@ -65,6 +65,7 @@ impl<L: Layout> Table<L> {
             }
             REBUILD => self.rebuild(local, &array, array.index(hash)),
             FROZEN | DONE => {
+                // Rule A: nowhere else is there a look at which array is the newest.
                 local.array = self.newest();
                 debug_assert!(
                     !Arc::ptr_eq(&local.array, &array),
@@ -137,7 +138,7 @@ impl<L: Layout> Table<L> {
                 && newest.len() > self.min_buckets)
     }
 
-    /// Puts a new array in place, unless a resize is under way. False if that can't be done: no
+    /// Puts a new array in place, unless a resize is under way (rule 11). False if that can't be done: no
     /// memory, no tokens, or the table is shut.
     pub(super) fn resize(&self, newest: &Arc<Array>, buckets: usize) -> bool {
         if newest.parent.is_some() {
@@ -147,7 +148,7 @@ impl<L: Layout> Table<L> {
         !newest.is_shut() && self.succeed(newest, buckets, false)
     }
 
-    /// Makes the thread's array one that can grant the token `wanted`. False if that can't be done:
+    /// Rule H: makes the thread's array one that can grant the token `wanted`. False if that can't be done:
     /// no memory, or no tokens.
     #[cold]
     pub(crate) fn raise_base(&self, local: &mut Local, wanted: u64) -> bool {
@@ -211,6 +212,7 @@ impl<L: Layout> Table<L> {
         let mut copies = Copies::new(local);
         let mut copied = self.copies(local, &mut copies);
         let mut version = 0;
+        // Rule B: a child of a table that shrinks has two parents.
         for source in group_members(parent, index & (groups - 1), groups) {
             let frozen = self.freeze(parent, source);
             failpoint!("resize/frozen");
@@ -218,6 +220,7 @@ impl<L: Layout> Table<L> {
                 // Then this bucket stands, the chain is free, and the publication below will fail.
                 break;
             }
+            // Rule G: above every token that was granted there.
             version = version.max((parent.base + frozen.version() + 1).saturating_sub(child.base));
             self.copy_chain(&mut copied, parent.at(source), frozen, |hash| {
                 child.index(hash) == index
@@ -228,7 +231,8 @@ impl<L: Layout> Table<L> {
         failpoint!("resize/published");
     }
 
-    /// `FROZEN -> DONE` for the parents of a group whose children all stand.
+    /// Rule 10: `FROZEN -> DONE` for the parents of a group whose children all stand; and rule 11, once that
+    /// was the last of them.
     fn finish_group(
         &self,
         local: &mut Local,
@@ -311,6 +315,7 @@ impl<L: Layout> Table<L> {
         while at != 0 {
             let source = self.cell(at);
             let state = source.state::<L>();
+            // Killed cells are not copied (rule 10): who frees the chain buries them (rule 6).
             if state.tag() == cell::FROZEN {
                 let contents = source.contents(state);
                 if belongs(self.hash(contents.key)) {
@@ -377,7 +382,7 @@ impl<L: Layout> Table<L> {
         Owed::new((local, copies), throw_away)
     }
 
-    /// A copy's cell. Grants leave half of the cells to copies, which are in flight for a few buckets
+    /// A copy's cell (rule J). Grants leave half of the cells to copies, which are in flight for a few buckets
     /// at a time, so only the allocator can fail to provide one; that ends the process, as it does
     /// for every collection of `std`.
     fn cell_for_copy(&self, local: &mut Local) -> u32 {
@@ -418,7 +423,7 @@ impl<L: Layout> Table<L> {
         let bucket = array.bucket(hash);
         let word = bucket.load::<L>();
         if word.version() + 1 >= 1 << L::VERSION_BITS {
-            // No version is left for it: the move to a new array does the same.
+            // Rule H. No version is left for it: the move to a new array does the same.
             return self.raise_base(local, array.base + word.version() + 1);
         }
         if word.is_normal() && bucket.change(word, word.with_flag(REBUILD)) {

@@ -1,4 +1,4 @@
-//! How wide each field of the two words is, and why that is wide enough.
+//! How wide each field of the two words is, and why that is wide enough (rule H).
 //!
 //! | field | bits | what wraps, when, and what happens then |
 //! |---|---|---|

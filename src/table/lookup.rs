@@ -164,6 +164,7 @@ impl<L: Layout> Table<L> {
                 marked |= state.is_mark() && cell.key() == key;
                 if state.is_lease() && cell.key() == key {
                     let (contents, era) = (cell.contents(state), cell.era());
+                    // Rule 7: a private copy says the same of itself.
                     if bucket.load_in_order::<L>() != word {
                         continue 'again;
                     }

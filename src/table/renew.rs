@@ -73,6 +73,7 @@ impl<L: Layout> Table<L> {
             if cell.state::<L>() == state && wanted.is_met_by(old) {
                 return Some((old, seen(state)));
             }
+            // Rule F, in the era that was found (rule H).
             let (now, deadline) = wanted.ticks();
             let renewed = state.with_deadline(era, deadline.max(old))?;
             if old <= now {
@@ -166,7 +167,7 @@ impl<L: Layout> Table<L> {
                     }
                 }
                 Some(_) => {}
-                // The lease has outlived its era: copies take a later one.
+                // Rule H. The lease has outlived its era: copies take a later one.
                 // Once is enough, or the deadline is out of all bounds.
                 None if !moved && self.shed_dead(local, name.hash) => moved = true,
                 None => return Err(Unrenewed::NoMemory),

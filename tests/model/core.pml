@@ -108,9 +108,12 @@
 /* VMASK: versions are so wide.  VLIM: a grant's, less what is kept for copies and rebuilds */
 #ifdef VMASK
 #define HW(c,i,f) ((((c)&VMASK)<<7)|((i)<<3)|(f))
-#define VFITS(c) assert((c)<=VMASK)
 #else
 #define HW(c,i,f) (((c)<<7)|((i)<<3)|(f))
+#endif
+#if defined(VMASK) && !defined(M_WRAP)
+#define VFITS(c) assert((c)<=VMASK)
+#else
 #define VFITS(c) skip
 #endif
 #define TOFLG(h,f) HW(CTR(h),IDX(h),f)
@@ -124,6 +127,9 @@
 #define BSTEP 1
 #endif
 #ifdef DYNBASE
+#ifndef VLIM
+#define VLIM 127
+#endif
 #define BASE(a) bas[a]
 #else
 #define BASE(a) (BSTEP*(a))
@@ -144,12 +150,27 @@
 
 #ifdef EXP
 #define HDL 1     /* deadline of the leases held at the start */
-#define EXPD(s) (DL(s)<=clk)
+/* ERA: the deadline is the cell's era plus an offset of one bit; an era is one tick long */
+#ifdef ERA
+#define DLN(n,s) (er[n]+DL(s))
+#define OFS(n,d) ((d)-er[n])
+#define SETERA(n,d) er[n]=d
+#else
+#define DLN(n,s) DL(s)
+#define OFS(n,d) (d)
+#define SETERA(n,d) skip
+#endif
+#define EXPD(n,s) (DLN(n,s)<=clk)
+#define PAST(n,s) (DLN(n,s)<=nw)     /* at the start of the operation */
 #define GLIVE(k) (live[k] && clk<gdl[k])
 #define NEWDL (clk+1)
 #else
 #define HDL 0
-#define EXPD(s) (false)
+#define DLN(n,s) DL(s)
+#define OFS(n,d) (d)
+#define SETERA(n,d) skip
+#define EXPD(n,s) (false)
+#define PAST(n,s) (false)
 #define GLIVE(k) (live[k])
 #ifdef LTICK
 #define NEWDL tick
@@ -163,6 +184,9 @@ short st[NN];
 byte  key[NN];
 byte  tok[NN];
 byte  nxt[NN];
+#ifdef ERA
+byte  er[NN];      /* era; written only while the cell is private */
+#endif
 bool  par[NARR];
 byte  cur;
 byte  clk;
@@ -172,9 +196,6 @@ byte  tick;
 #ifdef DYNBASE
 byte  bas[NARR];
 byte  need;        /* the next array's base is at least this */
-#endif
-#ifdef QUOTA
-byte  handed;
 #endif
 /* ghosts */
 byte  pool;
@@ -233,12 +254,12 @@ byte  rp;
 /* a private cell goes back to the free list, DEAD: the wheel may look at it.  Its life stays, and it may be the
  * FROZEN original of a lease that lives on as a copy: so no handle takes DEAD for the end of its lease */
 #ifdef M_GIVEHELD
-#define GIVE(n) if :: TAG(st[n])==HELD -> pool = pool | BIT(n) :: else -> PUT(n) fi
+#define GIVE(n) PUT(n)
 #else
 #define GIVE(n) st[n]=TOTAG(st[n],DEAD); PUT(n)
 #endif
 #ifdef M_GIVECOPY
-#define GIVEC(n) pool = pool | BIT(n)
+#define GIVEC(n) PUT(n)
 #else
 #define GIVEC(n) st[n]=TOTAG(st[n],DEAD); PUT(n)
 #endif
@@ -258,20 +279,29 @@ byte  rp;
 #endif
 #ifdef RECORD
 #define NOTG && !ntg
+#define ADMITTED GRANTS && !(mode==ACQ && mk)
 #else
 #define NOTG
+#define ADMITTED GRANTS
+#endif
+#ifdef M_SHUTUNMOVED
+#define MOVES && !(c==1 && !isshut)
+#else
+#define MOVES
 #endif
 #ifdef RELWORD
 #define HSW hs
 #else
 #define HSW st[hn]
 #endif
-#ifdef QUOTA
-#define UNHAND handed--
-#else
-#define UNHAND skip
-#endif
+#define PB(n) ((pool>>(n))&1)
+#define OUT (NN-PB(0)-PB(1)-PB(2)-PB(3)-PB(4)-PB(5)-PB(6)-PB(7))   /* cells that are not free */
 #define ISSHUT(a) ((a)==1)
+#ifdef ERA
+#define RNGO rnera
+#else
+#define RNGO rncas
+#endif
 #define A_GRANT(n,d) A_ADMITTED; A_ALLOWED; assert(!live[k]); assert(tk>last[k]); live[k]=true; last[k]=tk; where[k]=n; gdl[k]=d; open[k]=open[k]|BIT(tk)
 #define A_LOST       assert(!(GLIVE(k) && last[k]==tk))
 /* the end of token t of key q is reported */
@@ -292,7 +322,8 @@ byte  rp;
 #define OT  512  /* role: shut the table and open it again */
 #define OX  1024 /* OQ: who waits may leave */
 #define OI  2048 /* OQ: the record holds a lease itself, with a token that is issued */
-#define OK  4096 /* OQ: the record takes the table's lease over */
+#define OK  4096 /* OQ: the record takes the table's lease over .. */
+#define OG  8192 /* .. or the one that it has granted to the head of the queue */
 #define WLX C0; s=0; h=0; n=NIL; kn=NIL; ka=0; gk=0; gt=0; b=0; kf=0; kz=0; goto endwl
 #define ACQ 0
 #define REL 1
@@ -331,6 +362,9 @@ proctype Worker(byte id; byte k; byte nacq; int opts; byte n0; byte t0; short w0
   short s, h, f, f0, f1;
   byte c, b, n, pf, p, m, fc, hn, hl, tk, mode, nren, si, di, i, kn, ka, kf, kz, gk, gt, nw;
   bool pref, sl, stl, fr, rb;
+#ifdef ERA
+  byte e0;
+#endif
 #ifdef DYNBASE
   byte wn;     /* the token that is wanted of the next array */
   bool gro;    /* moves everything, for that */
@@ -417,7 +451,7 @@ choose: /* granted: what to do with the lease (local) */
     fi;
 #endif
     if
-    :: (opts & OH)!=0  -> mode=REL; RPB; goto RGO
+    :: (opts & (OH|OQ))!=0 -> mode=REL; nw=clk; RPB; goto RGO
     :: (opts & OR)!=0 && nren>0 -> nren--; mode=REN; goto rn
     :: (opts & OA)!=0  -> goto next
     :: (opts & (OH|OA))==0 && nren==0 -> goto next
@@ -432,9 +466,9 @@ progresswl:
 #endif
   atomic {
 #ifdef WFRZ
-#define WOK(x) ((TAG(st[x])==HELD && EXPD(st[x])) || TAG(st[x])==FROZEN)
+#define WOK(x) ((TAG(st[x])==HELD && EXPD(x,st[x])) || TAG(st[x])==FROZEN)
 #else
-#define WOK(x) (TAG(st[x])==HELD && EXPD(st[x]))
+#define WOK(x) (TAG(st[x])==HELD && EXPD(x,st[x]))
 #endif
     if
     :: WOK(0) -> kn=0
@@ -450,6 +484,12 @@ progresswl:
 #endif
 #if NN>5
     :: WOK(5) -> kn=5
+#endif
+#if NN>6
+    :: WOK(6) -> kn=6
+#endif
+#if NN>7
+    :: WOK(7) -> kn=7
 #endif
     fi;
     s=st[kn]; goto wl1
@@ -529,24 +569,61 @@ rn1:
 #endif
     :: TAG(s)!=HELD -> s=0; nw=0; goto lh
 #ifdef EXP
-    :: TAG(s)==HELD && DL(s)<=nw ->
+    :: TAG(s)==HELD && DLN(hn,s)<=nw ->
 #ifdef M_RNKILL
        b=k%SZ(c); kn=hn; ka=HB; kf=2; kz=KEXP; gk=k; gt=tk; goto kl
 #else
        s=0; nw=0; goto lh
 #endif
-    :: TAG(s)==HELD && DL(s)>nw -> goto rncas
+    :: TAG(s)==HELD && DLN(hn,s)>nw -> goto RNGO
 #else
-    :: TAG(s)==HELD -> goto rncas
+    :: TAG(s)==HELD -> goto RNGO
 #endif
     fi
     fi
   };
-rncas:
+#ifdef ERA
+rnera: /* the deadline that is wanted, in the era that was found */
   atomic {
     if
+    :: nw=nw+1
+    :: nw<MAXT -> nw=nw+2
+    fi;
+    nw=MAX(nw,DLN(hn,s)); e0=er[hn];
+    if
+#ifndef M_ERALEFT
+    :: nw-e0>1 -> nw=0; goto eshd    /* the lease has outlived it: copies take a later one */
+#endif
+    :: else -> goto rncas
+    fi
+  };
+eshd:
+  atomic {
+    s=0; b=k%SZ(c); h=hd[HB];
+    if
+    :: FLG(h)==NORMAL -> goto eshc
+    :: else -> h=0; goto lh
+    fi
+  };
+eshc:
+  atomic {
+    if
+    :: hd[HB]==h -> hd[HB]=TOFLG(h,RBD); goto reb
+    :: else -> h=0; goto lh
+    fi
+  };
+#endif
+rncas:
+  atomic {
+#ifdef M_ERALATE
+    e0=er[hn];
+#endif
+#ifdef ERA
+    assert(nw>=e0);
+#endif
+    if
     :: st[hn]==s ->
-#ifdef EXP
+#if defined(EXP) && !defined(ERA)
        if
        :: nw=nw+1
        :: nw<MAXT -> nw=nw+2
@@ -556,7 +633,13 @@ rncas:
 #endif
 #endif
        assert(last[k]==tk && where[k]==hn && (live[k] || RPON));
-       st[hn]=ST(LIFE(s),HELD,nw); gdl[k]=MAX(gdl[k],nw);
+       
+#ifdef ERA
+       st[hn]=ST(LIFE(s),HELD,(nw-e0)&1);
+#else
+       st[hn]=ST(LIFE(s),HELD,nw);
+#endif
+       gdl[k]=MAX(gdl[k],nw);
 #ifdef RELWORD
        hs=st[hn];
 #endif
@@ -687,14 +770,14 @@ hop4:
 #ifdef M_FROZENEXP
     :: TAG(s)==FROZEN -> A_LOST; goto relend
 #endif
-    :: TAG(s)!=HELD || EXPD(s) -> s=0; h=0; goto lh
+    :: TAG(s)!=HELD || PAST(hn,s) -> s=0; h=0; goto lh
 #ifdef M_HANYFLAG
-    :: TAG(s)==HELD && !EXPD(s) && IDX(h)!=hn -> goto hcas
-    :: TAG(s)==HELD && !EXPD(s) && IDX(h)==hn -> goto hk0
+    :: TAG(s)==HELD && !PAST(hn,s) && IDX(h)!=hn -> goto hcas
+    :: TAG(s)==HELD && !PAST(hn,s) && IDX(h)==hn -> goto hk0
 #else
-    :: TAG(s)==HELD && !EXPD(s) && FLG(h)!=NORMAL -> s=0; h=0; goto lh
-    :: TAG(s)==HELD && !EXPD(s) && FLG(h)==NORMAL && IDX(h)!=hn -> goto hcas
-    :: TAG(s)==HELD && !EXPD(s) && FLG(h)==NORMAL && IDX(h)==hn -> goto hk0
+    :: TAG(s)==HELD && !PAST(hn,s) && FLG(h)!=NORMAL -> s=0; h=0; goto lh
+    :: TAG(s)==HELD && !PAST(hn,s) && FLG(h)==NORMAL && IDX(h)!=hn -> goto hcas
+    :: TAG(s)==HELD && !PAST(hn,s) && FLG(h)==NORMAL && IDX(h)==hn -> goto hk0
 #endif
     fi
     fi
@@ -759,7 +842,7 @@ relend:
   atomic {
     s=0; h=0; n=NIL; RPE;
     if
-    :: (opts & OS)!=0 && !stl -> stl=true; mode=REL; RPB; goto RGO
+    :: (opts & OS)!=0 && !stl -> stl=true; mode=REL; nw=clk; RPB; goto RGO
     :: (opts & OS)==0 || stl -> goto next
     fi
   };
@@ -946,7 +1029,8 @@ kd2:
     if
 #ifdef RECORD
     :: kf==1 && (mode==MRK || mode==HED || mode==ISS) -> kf=0; s=0; goto lh
-    :: kf==1 && mode==TAK -> kf=0; s=0; goto qend
+    :: kf==1 && mode==TAK && rlive[k] -> kf=0; s=0; goto qend
+    :: kf==1 && mode==TAK && !rlive[k] -> kf=0; s=0; goto lh
 #endif
     :: kf==1 && mode==ACQ -> kf=0; s=0; goto lh
     :: kf==1 && mode==REV -> kf=0; s=0; goto lh    /* look again: ends when not found */
@@ -1017,11 +1101,11 @@ lh:
     :: NEEDS && p==NIL ->
        if
 #ifdef QUOTA   /* grants leave the rest of the cells to copies */
-       :: handed>=QUOTA -> goto next
+       :: OUT>=QUOTA -> goto next
        :: else ->
           if
           POPANY(p)
-          fi; handed++
+          fi
 #else
        POPANY(p)
        :: pool==0 -> goto next
@@ -1057,11 +1141,7 @@ nx: /* examine cell n: state FIRST */
     :: n==NIL && mode==ACQ && mk -> goto mkheld
     :: n==NIL && mode==ISS -> goto isp
 #endif
-    :: n==NIL && GRANTS
-#ifdef RECORD
-       && !(mode==ACQ && mk)
-#endif
-       ->
+    :: n==NIL && ADMITTED ->
        assert((lnk & BIT(p))==0);
 #ifdef VLIM
        if :: CTR(h)+1>VLIM -> wn=BASE(c)+CTR(h)+1; goto vend :: else fi;
@@ -1095,12 +1175,12 @@ ldkey:
     :: key[n]!=k -> pref=false; goto ldnext
     :: key[n]==k && (mode==REL || mode==REN) -> goto ldtok
     :: key[n]==k && mode==REV -> kz=KREV; goto kre
-    :: key[n]==k && NEEDS && EXPD(s) -> kz=KEXP; goto kre
-    :: key[n]==k && GRANTS && !EXPD(s) -> goto heldchk
+    :: key[n]==k && NEEDS && EXPD(n,s) -> kz=KEXP; goto kre
+    :: key[n]==k && GRANTS && !EXPD(n,s) -> goto heldchk
 #ifdef RECORD
-    :: key[n]==k && mode==MRK && !EXPD(s) -> goto mkp
-    :: key[n]==k && mode==ISS && !EXPD(s) -> goto heldchk
-    :: key[n]==k && mode==TAK -> kz=(EXPD(s) -> KEXP : KTAK); goto kre
+    :: key[n]==k && mode==MRK && !EXPD(n,s) -> goto mkp
+    :: key[n]==k && mode==ISS && !EXPD(n,s) -> goto heldchk
+    :: key[n]==k && mode==TAK -> kz=(EXPD(n,s) -> KEXP : KTAK); goto kre
     :: key[n]==k && mode==UNM -> pref=false; goto ldnext
 #endif
     fi
@@ -1129,7 +1209,7 @@ heldchk:
        fi;
 #endif
        assert(sl);
-       if :: p!=NIL -> GIVE(p); UNHAND; p=NIL :: else fi;
+       if :: p!=NIL -> GIVE(p); p=NIL :: else fi;
        goto next
 #ifndef M_NOHELDCHK
     :: else -> goto lh
@@ -1204,7 +1284,8 @@ qend: /* under the lock: granted, issued, taken over or unmarked */
 #endif
        if
        :: nacq>0 -> nacq--; goto qsl           /* somebody else waits */
-       :: nacq==0 -> goto qlv
+       :: nacq==0 && (opts & OG)!=0 -> mode=TAK; mk=false; goto lh
+       :: nacq==0 && (opts & OG)==0 -> goto qlv
        fi
     :: mode==ISS || mode==TAK -> goto qhold
     :: mode==UNM -> goto next
@@ -1293,15 +1374,15 @@ bkchk: /* by key (7): found; kill it as released, or as expired if it is; or ren
 #endif
     pf=NIL; h=0; pref=false;
     if
-    :: mode==REL -> kn=n; ka=HB; kf=5; kz=(EXPD(s) -> KEXP : KREL); gk=k; gt=tk; n=NIL; goto kl
+    :: mode==REL -> kn=n; ka=HB; kf=5; kz=(EXPD(n,s) -> KEXP : KREL); gk=k; gt=tk; n=NIL; goto kl
 #ifdef EXP
-    :: mode==REN && EXPD(s) -> kn=n; ka=HB; kf=6; kz=KEXP; gk=k; gt=tk; n=NIL; goto kl
+    :: mode==REN && EXPD(n,s) -> kn=n; ka=HB; kf=6; kz=KEXP; gk=k; gt=tk; n=NIL; goto kl
 #endif
-    :: mode==REN && !EXPD(s) -> hn=n; hl=LIFE(s); n=NIL; nw=clk;
+    :: mode==REN && !EXPD(n,s) -> hn=n; hl=LIFE(s); n=NIL; nw=clk;
 #ifdef RELWORD
        hs=s;
 #endif
-       goto rncas
+       goto RNGO
     fi
   };
 lostchk:
@@ -1314,7 +1395,8 @@ lostchk:
        :: mode==REN -> A_LOST; A_RECORDED; goto next
 #ifdef RECORD
        :: mode==MRK -> mode=ACQ; goto lh      /* free: as anybody else */
-       :: mode==TAK -> mode=HED; goto lh      /* it is over */
+       :: mode==TAK && (opts & OG)==0 -> mode=HED; goto lh      /* it is over */
+       :: mode==TAK && (opts & OG)!=0 -> goto qlv
        :: mode==UNM -> assert(false)          /* a mark is lost */
 #endif
        fi
@@ -1345,7 +1427,7 @@ ws: /* the state of the private cell: next life */
 #ifdef LTICK
     tick=(tick+1)&7;
 #endif
-    st[p]=ST(hl,HELD,s);
+    SETERA(p,s); st[p]=ST(hl,HELD,OFS(p,s));
 #ifdef RELWORD
     hs=st[p];
 #endif
@@ -1407,7 +1489,11 @@ alw1:
 alw2: atomic { s=alw; goto alw3 };
 alw3: atomic { lim[c]=MAX(s-BASE(c),0); s=0; goto lh };
 /* ---------- shut the table, open it again with another block ---------- */
+#ifdef M_SHUTBYALLOWANCE
+shut: atomic { alw=0; isshut=true; goto fin };
+#else
 shut: atomic { alw=0; goto hl0 };
+#endif
 shut1: /* all have moved to the array that is shut */
   atomic { isshut=true; need=MAX(need,F1-1); goto hpub };
 shut2: /* and to the one that is open */
@@ -1428,7 +1514,10 @@ hl1:
 #ifdef M_PUBEARLY
     :: c+1<NARR -> goto hpub
 #endif
-    :: par[c] -> goto hb
+#ifdef M_SHUTUNMOVED
+    :: par[c] && c==1 && !isshut -> isshut=true; goto hl0
+#endif
+    :: par[c] MOVES -> goto hb
 #ifdef SHUT
     :: !par[c] && c==0 -> goto hpub
     :: !par[c] && c==1 -> goto shut1
@@ -1456,7 +1545,11 @@ hpub: /* publish a brand-new array whose parent is c */
 #endif
 #endif
 #ifdef SHUT   /* as allowed at that time; none if it is shut */
+#ifdef M_SHUTLIMIT
+       lim[c+1]=VLIM;
+#else
        lim[c+1]=(ISSHUT(c+1) -> 0 : MAX(alw-BASE(c+1),0));
+#endif
 #endif
     :: else
     fi;
@@ -1655,13 +1748,13 @@ m5t:
     key[m]=key[n]; tok[m]=tok[n]; nxt[m]=fc; fc=m; goto m5w
   };
 m5w:
-  atomic { st[m]=ST(NEXTLIFE(st[m]),THAWED(TAG(s)),DL(s)); s=0; m=NIL; goto m5n };
+  atomic { f=DLN(n,s); SETERA(m,f); st[m]=ST(NEXTLIFE(st[m]),THAWED(TAG(s)),OFS(m,f)); f=0; s=0; m=NIL; goto m5n };
 m5n: atomic { n=nxt[n]; CNT(m5x,m5) };
 #ifdef BOUND
 m5x: atomic { if :: FLG(hd[di])!=(rb -> RBD : UNINIT) -> goto m6l :: else -> goto m5 fi };
 #endif
 nomem:
-#ifdef QUOTA   /* grants leave enough to copies */
+#if defined(QUOTA) || defined(RECORD) || defined(SHED)   /* grants leave enough to copies */
   atomic { assert(false) };
 #else
   atomic {
@@ -1847,6 +1940,13 @@ endm:
        q++
     :: q==NK -> break
     od;
+#ifdef RECORD   /* no mark without a record */
+    x=0;
+    do
+    :: x<NN -> assert(TAG(st[x])!=MARK || mrk[key[x]]); x++
+    :: x==NN -> break
+    od;
+#endif
     assert((pool|lnk)==BIT(NN)-1)
   }
 }
