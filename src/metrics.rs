@@ -3,10 +3,10 @@
 //! Recorders and subscribers are code of the user's: what they are to hear is kept in the thread's part,
 //! and told with no lock held, where the wakers are woken.
 
-use std::panic::{self, AssertUnwindSafe};
 #[cfg(feature = "metrics")]
 use std::time::Duration;
 
+use crate::engine::unfailing;
 use crate::error::Cycle;
 use crate::events::Event;
 use crate::key::Key;
@@ -110,10 +110,7 @@ fn later(local: &mut Local, report: impl FnOnce() -> Report) {
 /// Tells recorders and subscribers, also if one of them panics. The caller holds no lock.
 pub(crate) fn tell(reports: Vec<Report>) {
     for report in reports {
-        if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(|| report.tell())) {
-            // Dropping it may panic as well.
-            std::mem::forget(panic);
-        }
+        unfailing(|| report.tell());
     }
 }
 

@@ -37,7 +37,7 @@ use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
-pub(crate) use self::wake::wake_before_blocking;
+pub(crate) use self::wake::{unfailing, wake_before_blocking};
 use crate::failpoint::failpoint;
 use crate::key::{HashSeed, Key};
 use crate::locals::{self, Entry, Home};

@@ -80,9 +80,10 @@ pub(crate) fn discard<T>(its: Vec<T>) {
 }
 
 /// Runs code of the user's whose panics are not the fault of the caller.
-fn unfailing(f: impl FnOnce()) {
+pub(crate) fn unfailing(f: impl FnOnce()) {
     if let Err(panic) = panic::catch_unwind(AssertUnwindSafe(f)) {
-        // Dropping it may panic as well.
-        mem::forget(panic);
+        // What it carries may panic as it is dropped, and so may what that carries.
+        let dropped = panic::catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        mem::forget(dropped.err());
     }
 }

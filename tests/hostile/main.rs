@@ -12,6 +12,8 @@
 //! $ bash .ci/leaks                                       # nothing of it leaks
 //! ```
 
+mod collisions;
+mod extremes;
 #[cfg(unix)]
 mod fork;
 mod queue;

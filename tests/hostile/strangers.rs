@@ -5,8 +5,8 @@
 use super::*;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, OnceLock};
 
 use tenure::reservation::{Authority, Block, Reservation, ReservationError};
 use tenure::{Clock, HashSeed, Key, OwnerId, Timestamp, ToKey};
@@ -252,10 +252,21 @@ fn a_clock_that_panics_leaves_no_lock_behind() {
     });
 }
 
+/// A handle of the manager's that its backend has: a circle, until it is taken away.
+type Handle = Arc<Mutex<Option<LockManager>>>;
+
+fn give(handle: &Handle, locks: &LockManager) {
+    *handle.lock().expect("no panic under it") = Some(locks.clone());
+}
+
+fn get(handle: &Handle) -> Option<LockManager> {
+    handle.lock().expect("no panic under it").clone()
+}
+
 /// A backend that uses the manager it serves, in every call, and panics or drops a handle if told to.
 #[derive(Clone)]
 struct Backend {
-    locks: Arc<OnceLock<LockManager>>,
+    locks: Handle,
     state: Arc<BackendState>,
 }
 
@@ -270,12 +281,12 @@ struct BackendState {
 impl Backend {
     fn called(&self) {
         self.state.calls.fetch_add(1, Ordering::SeqCst);
-        if let Some(locks) = self.locks.get() {
+        if let Some(locks) = get(&self.locks) {
             assert!(locks.standing().is_some());
             let _ = locks.try_acquire("the backend's", 9, MS);
             let _ = locks.wait_for_authority(Duration::ZERO);
             let _ = (locks.snapshot(), locks.stats(), locks.advance());
-            let _ = waiting_or_not(locks);
+            let _ = waiting_or_not(&locks);
         }
         assert!(!self.state.panics.load(Ordering::SeqCst), "on purpose");
     }
@@ -329,7 +340,7 @@ fn a_backend_may_use_its_manager_and_may_panic() {
         let builder = LockManager::builder().reservation(backend);
         let tokens = NonZeroU64::new(64).expect("not zero");
         let locks = builder.block_size(tokens).build().expect("in order");
-        assert!(handle.set(locks.clone()).is_ok());
+        give(&handle, &locks);
         let grant_some = || {
             let start = Instant::now();
             let mut granted = 0;
@@ -364,7 +375,10 @@ fn a_backend_may_use_its_manager_and_may_panic() {
             locks.standing().map(|it| it.authority) == Some(Authority::Resigned)
         });
         // It owns a handle, and so its own end.
+        drop(locks);
         assert_eq!(state.dropped.load(Ordering::SeqCst), 0);
+        drop(handle.lock().expect("no panic under it").take());
+        eventually("its end", || state.dropped.load(Ordering::SeqCst) == 1);
     });
 }
 
@@ -373,11 +387,11 @@ fn a_backend_may_use_its_manager_and_may_panic() {
 #[test]
 fn a_backend_that_tends_itself_is_not_stuck() {
     #[derive(Clone)]
-    struct Tends(Arc<OnceLock<LockManager>>, Arc<AtomicUsize>);
+    struct Tends(Handle, Arc<AtomicUsize>);
     impl Reservation for Tends {
         fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
             let calls = self.1.fetch_add(1, Ordering::SeqCst) as u64;
-            if let Some(locks) = self.0.get() {
+            if let Some(locks) = get(&self.0) {
                 assert_eq!(locks.tend_reservation(Duration::ZERO), Some(Duration::ZERO));
                 locks.resign();
             }
@@ -390,7 +404,7 @@ fn a_backend_that_tends_itself_is_not_stuck() {
         let builder = LockManager::builder().driver(false).reservation(backend);
         let tokens = NonZeroU64::new(4).expect("not zero");
         let locks = builder.block_size(tokens).build().expect("in order");
-        assert!(handle.set(locks.clone()).is_ok());
+        give(&handle, &locks);
         for _ in 0..20 {
             drop(locks.try_acquire("a", 1, HOUR));
             locks.tend_reservation(Duration::ZERO);
@@ -398,5 +412,6 @@ fn a_backend_that_tends_itself_is_not_stuck() {
         assert!(calls.load(Ordering::SeqCst) > 1, "it was asked for more");
         let standing = locks.standing().expect("it has one");
         assert_eq!(standing.authority, Authority::Resigned);
+        drop(handle.lock().expect("no panic under it").take());
     });
 }
