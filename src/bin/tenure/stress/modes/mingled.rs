@@ -59,9 +59,9 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
         0 => held.crash(actor).await,
         1 => {
             actor.pause().await;
-            held.release(actor);
+            held.release(actor).await;
         }
-        _ => held.release(actor),
+        _ => held.release(actor).await,
     }
 }
 
@@ -218,25 +218,34 @@ impl<'w> Changing<'w> {
         std::mem::forget(lease);
     }
 
-    fn release(mut self, actor: &mut Actor<'w>) {
+    async fn release(mut self, actor: &mut Actor<'w>) {
         self.confirm();
         let signal = actor.rng.random::<bool>().then(|| self.lease.lost());
         actor.leave(self.key, self.stay);
-        end(actor, self.lease);
-        if signal.is_some_and(|signal| signal.now().is_none()) {
-            actor.tally.violate(Violation::LostWakeup, || {
-                format!("key {}: released, and nobody was told", self.key)
-            });
+        let released = end(actor, self.lease);
+        if let Some(signal) = signal
+            && signal.now().is_none()
+        {
+            if released {
+                actor.tally.violate(Violation::LostWakeup, || {
+                    format!("key {}: released, and nobody was told", self.key)
+                });
+            }
+            // Otherwise somebody else has ended it first, who tells of it, and was stopped on the way there.
+            lost(actor, signal, self.key, None).await;
         }
     }
 }
 
-/// Releases a lease that nobody has entered twice.
-fn end(actor: &mut Actor<'_>, lease: Lease<'_>) {
-    match lease.release() {
-        Ok(()) => actor.tally.releases += 1,
-        Err(_) => actor.tally.late_releases += 1,
+/// Releases a lease that nobody has entered twice; false if that comes too late.
+fn end(actor: &mut Actor<'_>, lease: Lease<'_>) -> bool {
+    let released = lease.release().is_ok();
+    if released {
+        actor.tally.releases += 1;
+    } else {
+        actor.tally.late_releases += 1;
     }
+    released
 }
 
 /// Makes a shared lease exclusive, or gives up on it: then it may be either.
