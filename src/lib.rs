@@ -86,3 +86,7 @@ pub mod failpoints {
 pub mod internals {
     pub use crate::wheel::internals::Timers;
 }
+
+#[cfg(doc)]
+#[doc = include_str!("../EVIDENCE.md")]
+pub mod evidence {}
