@@ -16,6 +16,7 @@ mod collisions;
 mod extremes;
 #[cfg(unix)]
 mod fork;
+mod leaving;
 mod queue;
 mod strangers;
 mod wakers;
