@@ -50,6 +50,22 @@ fn assert_zero(report: &Value, fields: &[&str]) {
     }
 }
 
+/// Runs something for longer and longer, until enough has happened: the last report.
+fn until_enough(
+    seconds: &[&str],
+    run: impl Fn(&str) -> Value,
+    enough: impl Fn(&Value) -> bool,
+) -> Value {
+    let (longest, shorter) = seconds.split_last().expect("a length");
+    for seconds in shorter {
+        let report = run(seconds);
+        if enough(&report) {
+            return report;
+        }
+    }
+    run(longest)
+}
+
 const VIOLATIONS: [&str; 11] = [
     "exclusion_violations",
     "token_regressions",
@@ -196,31 +212,29 @@ fn a_short_stress_run_violates_nothing_and_reports_every_figure() {
     assert_eq!(report["passed"], true);
 }
 
-/// Runs a mode for a second, and checks what is checked in all of them.
+/// Runs a mode for a second, or for longer on a machine where too little happens in one, and checks what is
+/// checked in all of them.
 fn short_run(mode: &str, options: &[&str]) -> Value {
-    let arguments = [
-        "--mode",
-        mode,
-        "--threads",
-        "2",
-        "--keys",
-        "12",
-        "--seconds",
-        "1",
-    ];
-    let report = stress(&[&arguments, options].concat(), 0);
-    assert_zero(&report, &VIOLATIONS);
-    assert_zero(&report, &["lost_writes"]);
-    assert_eq!(report["mode"], mode);
-    assert_eq!(report["passed"], true);
-    for field in [
+    const FIELDS: [&str; 6] = [
         "grants",
         "cancelled",
         "waited_grants",
         "pauses",
         "crashes",
         "revocations",
-    ] {
+    ];
+    let arguments = ["--mode", mode, "--threads", "2", "--keys", "12"];
+    let run = |seconds: &str| {
+        let options = [options, &["--seconds", seconds]].concat();
+        stress(&[&arguments, &options[..]].concat(), 0)
+    };
+    let enough = |report: &Value| FIELDS.iter().all(|field| number(report, field) > 0.0);
+    let report = until_enough(&["1", "4", "16"], run, enough);
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["lost_writes"]);
+    assert_eq!(report["mode"], mode);
+    assert_eq!(report["passed"], true);
+    for field in FIELDS {
         assert!(number(&report, field) > 0.0, "{field} in {report}");
     }
     let wakes = number(&report, "wakes_per_grant");
@@ -341,15 +355,6 @@ fn many_keys_are_all_held_at_once() {
 fn a_short_soak_samples_each_second_and_draws_what_it_saw() {
     let directory = tempfile::tempdir().unwrap();
     let plot = directory.path().join("soak.svg");
-    let arguments = ["--soak", "--seconds", "5", "--threads", "3", "--plot"];
-    let report = stress(&[&arguments, &[plot.to_str().unwrap()][..]].concat(), 0);
-    assert_zero(&report, &VIOLATIONS);
-    assert_zero(&report, &["lost_writes"]);
-    assert_eq!(report["mode"], "mixed");
-    assert_eq!(report["memory"]["judged"], false, "{report}");
-    let samples = report["samples"].as_array().unwrap();
-    // A busy machine may be late for one.
-    assert!((2..=5).contains(&samples.len()), "{report}");
     let kinds = [
         "try_acquire",
         "renew",
@@ -361,6 +366,24 @@ fn a_short_soak_samples_each_second_and_draws_what_it_saw() {
         "multi",
         "mingled",
     ];
+    let run = |seconds: &str| {
+        let arguments = ["--soak", "--threads", "3", "--seconds", seconds];
+        stress(
+            &[&arguments, &["--plot", plot.to_str().unwrap()][..]].concat(),
+            0,
+        )
+    };
+    let of = |report: &Value, kind: &str| number(&report["latency"][kind], "count");
+    let samples = |report: &Value| report["samples"].as_array().map_or(0, Vec::len);
+    let report = until_enough(&["5", "20", "80"], run, |report| {
+        samples(report) > 1 && kinds.iter().all(|kind| of(report, kind) > 0.0)
+    });
+    assert_zero(&report, &VIOLATIONS);
+    assert_zero(&report, &["lost_writes"]);
+    assert_eq!(report["mode"], "mixed");
+    assert_eq!(report["memory"]["judged"], false, "{report}");
+    let samples = report["samples"].as_array().unwrap();
+    assert!((2..=80).contains(&samples.len()), "{report}");
     for kind in kinds {
         let told = &report["latency"][kind];
         let figures = ["p50_ns", "p99_ns", "p999_ns", "max_ns"].map(|name| number(told, name));

@@ -21,6 +21,7 @@ use tenure::{
 
 use super::key::{Before, KeyCheck};
 use super::resource::Refusal;
+use super::schedule::DriverWaits;
 use super::tally::{Tally, Violation};
 
 /// What all workers work on.
@@ -32,6 +33,7 @@ pub(super) struct Stage {
     /// When the run began: the origin of published promises.
     pub(super) begin: Instant,
     pub(super) ttl: Duration,
+    pub(super) driver: DriverWaits,
     /// A moment at which the manager's clock was behind by next to nothing.
     in_step: (Timestamp, Instant),
 }
@@ -60,6 +62,7 @@ impl Stage {
             checked,
             begin,
             ttl,
+            driver: DriverWaits::new(),
             in_step,
         }
     }

@@ -28,7 +28,8 @@ pub(super) struct Measured {
     pub(super) lost_writes: u64,
     pub(super) leaked_leases: u64,
     pub(super) max_expiry_lag: Duration,
-    /// The most that a sleep of one tick was late while the workers ran.
+    /// The most that a sleep of one tick was late while the workers ran, or that the manager's driver waited
+    /// for a processor.
     pub(super) timer_lag: Duration,
     pub(super) peak_leases: u64,
     pub(super) manager_bytes: u64,
@@ -113,7 +114,7 @@ impl Report {
         let late_expiries = measured.max_expiry_lag > EXPIRY_LAG + 2 * measured.timer_lag;
         if late_expiries {
             tally.details.push(format!(
-                "LateExpiry: acted on {:?} late, while sleeps were at most {:?} late",
+                "LateExpiry: acted on {:?} late, while sleeps and the driver were at most {:?} late",
                 measured.max_expiry_lag, measured.timer_lag
             ));
         }

@@ -208,7 +208,7 @@ fn churn(
 }
 
 /// Keeps the progress bar going, and measures how late the system wakes a thread that sleeps as
-/// the manager's driver does: no expiry can be more punctual than that. Calls `each_beat` in between.
+/// the manager's driver does, or keeps the driver itself waiting: no expiry can be more punctual than that. Calls `each_beat` in between.
 pub(super) fn watch(
     stage: &Stage,
     progress: &Progress,
@@ -227,7 +227,7 @@ pub(super) fn watch(
         }
         thread::sleep(BEAT);
         let lag = asleep.elapsed().saturating_sub(BEAT);
-        measured.timer_lag = measured.timer_lag.max(lag);
+        measured.timer_lag = measured.timer_lag.max(lag).max(stage.driver.since());
         each_beat();
         if beat % BEATS_PER_UPDATE == 0 {
             let leases = stage.manager.len() as u64;
@@ -252,6 +252,7 @@ pub(super) fn settle(stage: &Stage, measured: &mut Measured) {
     while !stage.manager.is_empty() && waited.elapsed() < stage.ttl + SETTLE {
         thread::sleep(BEAT);
     }
+    measured.timer_lag = measured.timer_lag.max(stage.driver.since());
     measured.leaked_leases = stage.manager.len().max(stage.manager.iter().count()) as u64;
     let stats = stage.manager.stats();
     measured.expiries = stats.expired;

@@ -161,7 +161,8 @@ impl<'w> Watchdog<'w> {
             }
             let asleep = Instant::now();
             thread::sleep(TICK);
-            timer_lag = timer_lag.max(asleep.elapsed().saturating_sub(TICK));
+            let lag = asleep.elapsed().saturating_sub(TICK);
+            timer_lag = timer_lag.max(lag).max(self.world.stage.driver.since());
             if self.world.is_stopping() {
                 self.stopped.get_or_insert_with(Instant::now);
             }
