@@ -90,7 +90,8 @@ fn turn(engine: &Engine) {
     if !engine.wheel().prepare_sleep(next) {
         return;
     }
-    let awake = Owed::new((), |()| engine.wheel().woke());
+    let mut wheel = engine.wheel();
+    let awake = Owed::new(&mut wheel, |wheel| wheel.woke());
     failpoint!("driver/sleeping");
     // A wake-up from now on leaves a permit, and `park` returns at once.
     if !engine.is_closed() {

@@ -54,7 +54,7 @@
 //! | `cancel/left` | it has left the queue, and who is next not been looked at | nothing |
 //! | `cancel/returning` | it is about to give back a lease | the key, until the lease's deadline |
 //! | `record/issued` | a lease that is no plain one has its token, and stands nowhere | a token |
-//! | `record/inflating` | a lease stands in the table and in its record | the key, until that deadline, even if the lease is released |
+//! | `record/inflating` | a lease stands in the table and in its record | nothing: in the table it stays |
 //! | `record/inflated` | it stands in its record | nothing |
 //! | `record/emptied` | a record without anything has lost its mark | nothing |
 //! | `record/hearing` | who watches a lease knows of its end, and its record does not | nothing |

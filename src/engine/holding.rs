@@ -129,9 +129,8 @@ impl<L: Layout> Engine<L> {
     pub(super) fn follow_up(&self, local: &mut Local) {
         let mut notes = std::mem::take(&mut local.notes).into_iter();
         // The one under way included.
-        let mut rest = Owed::new((&mut *local, &mut notes), |(local, notes)| {
-            local.notes.extend(notes);
-        });
+        let mut left = (&mut *local, &mut notes);
+        let mut rest = Owed::new(&mut left, |(local, notes)| local.notes.extend(notes));
         while let (local, notes) = &mut *rest
             && let Some(note) = notes.as_mut_slice().first_mut()
         {
@@ -148,7 +147,8 @@ impl<L: Layout> Engine<L> {
         }
         rest.waive();
         let mut dues = std::mem::take(&mut local.due).into_iter();
-        let mut rest = Owed::new((local, &mut dues), |(local, dues)| local.due.extend(dues));
+        let mut left = (local, &mut dues);
+        let mut rest = Owed::new(&mut left, |(local, dues)| local.due.extend(dues));
         while let (local, dues) = &mut *rest
             && let Some(due) = dues.as_slice().first()
         {
@@ -292,7 +292,7 @@ impl<L: Layout> Engine<L> {
         hash: u64,
     ) -> bool {
         let mut unserved = Self::unserved(local, key, hash);
-        let local = &mut **unserved;
+        let local = &mut *unserved;
         if stripe.get(key).is_none() {
             let marked = self.table.put_mark(local, key, hash);
             match marked {
@@ -334,16 +334,21 @@ impl<L: Layout> Engine<L> {
             // First: the lease must not be gone from the table and not stand here, whatever happens. Whoever
             // asks in between finds the mark, and waits for the lock.
             record.holders.insert(holder);
+            let take_back = |record: &mut Record| {
+                if let Some(holder) = record.holders.remove(token) {
+                    record.return_watches(token, holder.watches);
+                }
+            };
+            let untaken = Owed::new(&mut *record, take_back);
             failpoint!("record/inflating");
+            untaken.waive();
             if self.table.take_out(local, hash, &found) {
                 local.counters.take_back_end();
                 failpoint!("record/inflated");
                 break;
             }
             // It has been renewed, or is over.
-            if let Some(holder) = record.holders.remove(token) {
-                record.return_watches(token, holder.watches);
-            }
+            take_back(record);
         }
         true
     }

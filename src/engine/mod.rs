@@ -314,7 +314,8 @@ impl<L: Layout> Engine<L> {
         if self.wheel.covers(word, deadline) {
             return;
         }
-        let asleep = Owed::new((), |()| self.wake_driver());
+        let mut engine = self;
+        let asleep = Owed::new(&mut engine, |engine| engine.wake_driver());
         if self.wheel.register(&self.table, cell, deadline) {
             asleep.pay();
         } else {

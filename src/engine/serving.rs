@@ -22,12 +22,12 @@ impl<L: Layout> Engine<L> {
     /// A record is about to be changed, and must not be left in the midst of that: should a panic come, it is
     /// brought up to date on the way out.
     #[inline(always)]
-    pub(super) fn unserved<'l>(
-        local: &'l mut Local,
+    pub(super) fn unserved(
+        local: &mut Local,
         key: Key,
         hash: u64,
-    ) -> Owed<&'l mut Local, impl FnMut(&mut &'l mut Local)> {
-        Owed::new(local, move |local: &mut &'l mut Local| {
+    ) -> Owed<'_, Local, impl FnMut(&mut Local)> {
+        Owed::new(local, move |local: &mut Local| {
             local.add_due(Due::Record { key, hash });
         })
     }

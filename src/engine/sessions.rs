@@ -44,7 +44,8 @@ impl<L: Layout> Engine<L> {
             }
             sessions.insert(id, Arc::clone(&core));
         }
-        let untimed = Owed::new((), |()| _ = self.sessions.lock().remove(&id));
+        let mut sessions = &self.sessions;
+        let untimed = Owed::new(&mut sessions, |sessions| _ = sessions.lock().remove(&id));
         failpoint!("session/opened");
         let timed = self.with(now, |local| {
             let mut book = core.book.lock();
@@ -115,8 +116,8 @@ impl<L: Layout> Engine<L> {
                 std::mem::take(&mut book.watches),
             )
         };
-        let left = (&mut *local, &mut held, &mut waiters, &mut watches);
-        let mut left = Owed::new(left, |(local, held, waiters, watches)| {
+        let mut left = (&mut *local, &mut held, &mut waiters, &mut watches);
+        let mut left = Owed::new(&mut left, |(local, held, waiters, watches)| {
             let mut book = core.book.lock();
             book.held.extend(held.drain(..));
             book.waiters.append(waiters);

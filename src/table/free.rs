@@ -29,7 +29,8 @@ impl<L: Layout> Table<L> {
             local.free.extend(fresh.rev());
             return local.free.pop();
         };
-        let taken = Owed::new((), |()| self.push_batch(first));
+        let mut table = self;
+        let taken = Owed::new(&mut table, |table| table.push_batch(first));
         failpoint!("cells/taken");
         taken.waive();
         let mut count = 1;

@@ -212,7 +212,7 @@ impl<L: Layout> Table<L> {
         };
         let mut with = Owed::new(&mut *local, |local| self.unprepare(local, new));
         let (granted, first, keep, crowded) = loop {
-            let local = &mut **with;
+            let local = &mut *with;
             let bucket = local.array.bucket(ask.hash);
             let word = bucket.load::<L>();
             if !word.is_normal() {
@@ -277,12 +277,12 @@ impl<L: Layout> Table<L> {
 
     /// The wheel may not know of the published cell yet: it has to be told even if a panic comes first.
     #[inline(always)]
-    fn unwatched<'l>(
-        local: &'l mut Local,
+    fn unwatched(
+        local: &mut Local,
         cell: u32,
         deadline: u64,
-    ) -> Owed<&'l mut Local, impl FnMut(&mut &'l mut Local)> {
-        Owed::new(local, move |local: &mut &'l mut Local| {
+    ) -> Owed<'_, Local, impl FnMut(&mut Local)> {
+        Owed::new(local, move |local: &mut Local| {
             local.moved.push(Moved { cell, deadline });
         })
     }

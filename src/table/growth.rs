@@ -209,8 +209,8 @@ impl<L: Layout> Table<L> {
             return;
         }
         let groups = groups(child, parent);
-        let mut copies = Copies::new(local);
-        let mut copied = self.copies(local, &mut copies);
+        let mut copying = Self::copying(local);
+        let mut copies = self.thrown_away(&mut copying);
         let mut version = 0;
         // Rule B: a child of a table that shrinks has two parents.
         for source in group_members(parent, index & (groups - 1), groups) {
@@ -222,12 +222,12 @@ impl<L: Layout> Table<L> {
             }
             // Rule G: above every token that was granted there.
             version = version.max((parent.base + frozen.version() + 1).saturating_sub(child.base));
-            self.copy_chain(&mut copied, parent.at(source), frozen, |hash| {
+            self.copy_chain(&mut copies, parent.at(source), frozen, |hash| {
                 child.index(hash) == index
             });
         }
         failpoint!("resize/copied");
-        Self::publish(copied, bucket, unset, version);
+        Self::publish(copies, bucket, unset, version);
         failpoint!("resize/published");
     }
 
@@ -305,7 +305,7 @@ impl<L: Layout> Table<L> {
     /// Copies the frozen leases of a chain that `belongs` wants, in private.
     fn copy_chain(
         &self,
-        (local, copies): &mut (&mut Local, &mut Copies),
+        (local, copies): &mut Copying<'_>,
         bucket: super::array::Bucket<'_>,
         word: BucketWord<L>,
         belongs: impl Fn(u64) -> bool,
@@ -348,28 +348,36 @@ impl<L: Layout> Table<L> {
 
     /// One CAS from `from` to the copies, or throws them away.
     fn publish<'l>(
-        copied: Owed<Copying<'l>, impl FnMut(&mut Copying<'l>)>,
+        copies: Owed<'_, Copying<'l>, impl FnMut(&mut Copying<'l>)>,
         bucket: super::array::Bucket<'_>,
         from: BucketWord<L>,
         version: u64,
     ) -> bool {
-        let first = copied.1.first;
+        let first = copies.1.first;
         let won = bucket.change(from, BucketWord::new(version, first, NORMAL));
         if won {
-            copied.waive();
+            copies.waive();
         } else {
-            copied.pay();
+            copies.pay();
         }
         won
     }
 
-    /// No copies yet. They are thrown away if they are not published, and if a panic comes first.
-    fn copies<'l>(
+    fn copying(local: &mut Local) -> Copying<'_> {
+        let copies = Copies {
+            first: 0,
+            moved_before: local.moved.len(),
+            marks: vec![],
+        };
+        (local, copies)
+    }
+
+    /// Copies are thrown away if they are not published, and if a panic comes before that.
+    fn thrown_away<'w, 'l>(
         &self,
-        local: &'l mut Local,
-        copies: &'l mut Copies,
-    ) -> Owed<Copying<'l>, impl FnMut(&mut Copying<'l>)> {
-        let throw_away = |(local, copies): &mut Copying<'l>| {
+        copying: &'w mut Copying<'l>,
+    ) -> Owed<'w, Copying<'l>, impl FnMut(&mut Copying<'l>)> {
+        Owed::new(copying, |(local, copies): &mut Copying<'l>| {
             while local.moved.len() > copies.moved_before {
                 copies.marks.extend(local.moved.pop().map(|copy| copy.cell));
             }
@@ -378,8 +386,7 @@ impl<L: Layout> Table<L> {
                 cell.set_state(cell.state::<L>().with_tag(DEAD));
                 self.give_cell(local, copy);
             }
-        };
-        Owed::new((local, copies), throw_away)
+        })
     }
 
     /// A copy's cell (rule J). Grants leave half of the cells to copies, which are in flight for a few buckets
@@ -440,11 +447,11 @@ impl<L: Layout> Table<L> {
             return;
         }
         self.freeze_states(bucket, word);
-        let mut copies = Copies::new(local);
-        let mut copied = self.copies(local, &mut copies);
-        self.copy_chain(&mut copied, bucket, word, |_| true);
+        let mut copying = Self::copying(local);
+        let mut copies = self.thrown_away(&mut copying);
+        self.copy_chain(&mut copies, bucket, word, |_| true);
         failpoint!("rebuild/copied");
-        if Self::publish(copied, bucket, word, word.version() + 1) {
+        if Self::publish(copies, bucket, word, word.version() + 1) {
             let old = Owed::new(local, |local| self.free_chain(local, word.cell()));
             failpoint!("rebuild/published");
             old.pay();
@@ -453,7 +460,7 @@ impl<L: Layout> Table<L> {
 }
 
 /// A thread that makes copies.
-type Copying<'l> = (&'l mut Local, &'l mut Copies);
+type Copying<'l> = (&'l mut Local, Copies);
 
 /// Cells filled in private for one bucket.
 #[derive(Debug)]
@@ -463,14 +470,4 @@ struct Copies {
     moved_before: usize,
     /// Marks of records, which the wheel has nothing to do with.
     marks: Vec<u32>,
-}
-
-impl Copies {
-    fn new(local: &Local) -> Self {
-        Self {
-            first: 0,
-            moved_before: local.moved.len(),
-            marks: vec![],
-        }
-    }
 }

@@ -218,9 +218,10 @@ impl Shard {
     pub(super) fn link(&self, cells: &impl Cells, cell: u32, tick: u64) -> u64 {
         let place = place(tick, self.position.load(Ordering::Acquire));
         // The cell's word says that it is linked: if it were not, nobody would link it ever again.
-        let unlinked = Owed::new((), |()| {
-            self.push(place.slot, cells, cell);
-            self.flag(place.slot);
+        let mut shard = self;
+        let unlinked = Owed::new(&mut shard, |shard| {
+            shard.push(place.slot, cells, cell);
+            shard.flag(place.slot);
         });
         failpoint!("wheel/registering");
         unlinked.waive();

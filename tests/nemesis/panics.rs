@@ -14,6 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::num::NonZeroU64;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::pin::pin;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use fail::FailScenario;
 use tenure::failpoints::POINTS;
+use tenure::reservation::{Block, Reservation, ReservationError};
 use tenure::{AcquireError, Lease, LockManager, SystemClock};
 
 use crate::witness::Witness;
@@ -410,6 +412,7 @@ impl Field {
             }
         };
         // A thread that lives has up to 64 free ones at hand.
+        assert!(leases.len() <= room, "{point}: more than there is room for");
         let lost = room - leases.len();
         let at_hand = if driver && self.options == Options::Plain {
             64
@@ -522,6 +525,61 @@ fn a_driver_that_panics_goes_on() {
     die_at_each(&OF_THE_DRIVER, Options::Plain, true);
 }
 
+/// An authority with a short term, and few tokens at once.
+#[derive(Default)]
+struct Backend {
+    last: u64,
+}
+
+impl Reservation for Backend {
+    fn campaign(&mut self, _: Duration) -> Result<(), ReservationError> {
+        Ok(())
+    }
+
+    fn keep_alive(&mut self) -> Result<Option<Duration>, ReservationError> {
+        Ok(Some(60 * MS))
+    }
+
+    fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
+        let block = Block::after(self.last, tokens)?;
+        self.last = block.last().get();
+        Ok(block)
+    }
+}
+
+#[test]
+fn a_keeper_of_a_reservation_that_panics_goes_on() {
+    let scenario = FailScenario::setup();
+    for point in ["reservation/renewing", "reservation/reserved"] {
+        let builder = LockManager::builder().clock(SystemClock::new());
+        let builder = builder.block_size(NonZeroU64::new(50).unwrap());
+        let locks = builder.reservation(Backend::default()).build().unwrap();
+        let fuse = Arc::new(AtomicUsize::new(0));
+        kill_at(point, "tenure-reservation", &fuse);
+        let mut last = 0;
+        let mut grants = |times| {
+            let mut granted = 0;
+            until(PATIENCE, || {
+                // It may be without authority for a while, or without tokens.
+                if let Ok(lease) = locks.try_acquire(1, 1, MS) {
+                    let token = lease.token().get();
+                    assert!(token > last, "{point}: {token} after {last}");
+                    (last, granted) = (token, granted + 1);
+                }
+                granted == times
+            })
+        };
+        for _ in 0..crate::times() {
+            fuse.store(1, Ordering::Release);
+            let died = || grants(10) && fuse.load(Ordering::Acquire) == 0;
+            assert!(until(PATIENCE, died), "{point} was not reached");
+            assert!(grants(100), "{point}: no grants any more");
+        }
+        fail::remove(point);
+    }
+    scenario.teardown();
+}
+
 /// The sources, and their lines.
 fn sources(of: &Path, into: &mut Vec<String>) {
     for entry in fs::read_dir(of).unwrap() {
@@ -556,8 +614,8 @@ fn the_list_of_points_is_what_the_sources_have_and_the_table_explains() {
     let rows = table
         .lines()
         .filter_map(|line| line.strip_prefix("//! | `"));
-    let names = rows.flat_map(|row| row.split(" |").next().unwrap().split('`'));
-    let explained: BTreeSet<String> = names
+    let points = rows.flat_map(|row| row.split(" |").next().unwrap().split('`'));
+    let explained: BTreeSet<String> = points
         .filter(|name| name.contains('/'))
         .map(str::to_owned)
         .collect();

@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -213,6 +213,21 @@ impl Future for Yield {
     }
 }
 
+/// A lease that is given back with the future that holds it.
+struct Held<'a> {
+    witness: &'a Witness,
+    key: usize,
+    lease: Option<Lease<'a>>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            self.witness.give_back(self.key, lease);
+        }
+    }
+}
+
 /// What comes of one resource under one nemesis.
 struct Arm {
     nemesis: Nemesis,
@@ -244,16 +259,22 @@ impl Arm {
         };
         self.witness.granted(&self.locks, key, before, &lease);
         self.grants.fetch_add(1, Ordering::Relaxed);
-        self.write(&shelves[key], key, &lease, random).await;
-        match random.u8(..4) {
-            0 => _ = lease.detach(),
-            _ => self.witness.give_back(key, lease),
+        let mut held = Held {
+            witness: &self.witness,
+            key,
+            lease: Some(lease),
+        };
+        if let Some(lease) = &held.lease {
+            self.write(&shelves[key], key, lease, random).await;
+        }
+        if random.u8(..4) == 0 {
+            held.lease.take().map(Lease::detach);
         }
     }
 
-    async fn write(&self, shelf: &Shelf, key: usize, lease: &Lease<'_>, random: &mut Rng) {
+    async fn write(&self, place: &Shelf, key: usize, lease: &Lease<'_>, random: &mut Rng) {
         Yield(false).await;
-        let Ok(mut set) = shelf.resource.read(lease.token()) else {
+        let Ok(mut set) = place.resource.read(lease.token()) else {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return;
         };
@@ -267,10 +288,10 @@ impl Arm {
             // A collection of garbage, a page from a slow disk.
             thread::sleep((2 * TTL).mul_f64(random.f64()));
         }
-        let element = shelf.next.fetch_add(1, Ordering::Relaxed);
+        let element = place.next.fetch_add(1, Ordering::Relaxed);
         set.add(element);
-        match shelf.resource.write(lease.token(), set) {
-            Ok(()) => _ = shelf.acknowledged.lock().unwrap().insert(element),
+        match place.resource.write(lease.token(), set) {
+            Ok(()) => _ = place.acknowledged.lock().unwrap().insert(element),
             Err(_) => _ = self.refused.fetch_add(1, Ordering::Relaxed),
         }
         Yield(false).await;
