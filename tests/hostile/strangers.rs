@@ -414,6 +414,7 @@ fn a_backend_that_tends_itself_is_not_stuck() {
         assert!(calls.load(Ordering::SeqCst) > 1, "it was asked for more");
         let standing = locks.standing().expect("it has one");
         assert_eq!(standing.authority, Authority::Resigned);
-        drop(handle.lock().expect("no panic under it").take());
+        let last = handle.lock().expect("no panic under it").take();
+        drop(last);
     });
 }
