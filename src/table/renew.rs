@@ -124,9 +124,9 @@ impl<L: Layout> Table<L> {
         let deadline = wanted.later_than(old)?;
         let renewed = state.with_deadline(era, deadline)?;
         failpoint!("renew/before");
-        let changed = cell.change(state, renewed);
+        let done = cell.change(state, renewed).then_some(deadline);
         failpoint!("renew/after");
-        changed.then_some(deadline)
+        done
     }
 
     /// The same, wherever the lease lives now.
@@ -207,15 +207,15 @@ impl<L: Layout> Table<L> {
         let deadline = wanted.later_than(state.deadline(era))?;
         let renewed = state.with_deadline(era, deadline)?;
         failpoint!("renew/before");
-        let changed = cell.change(state, renewed);
-        failpoint!("renew/after");
-        changed.then_some((
+        let done = cell.change(state, renewed).then_some((
             deadline,
             Handle {
                 state: renewed.0,
                 ..handle
             },
-        ))
+        ));
+        failpoint!("renew/after");
+        done
     }
 
     /// Whether the handle's lease stands where the handle points: `None` if that can't be told

@@ -445,9 +445,7 @@ fn die_at(point: &'static str, deaths: usize, options: Options, driver: bool) ->
         let field = &field;
         let mut others = vec![spawn(scope, "mourner", || field.mourn())];
         others.extend((1..3).map(|me| spawn(scope, "survivor", move || field.survive(me))));
-        if !driver {
-            spawn(scope, "turner", || field.turn());
-        }
+        let turner = (!driver).then(|| spawn(scope, "turner", || field.turn()));
         for _ in 0..deaths {
             fuse.store(fuse_length(point), Ordering::Release);
             let busy = if driver { "busy" } else { DOOMED };
@@ -476,6 +474,8 @@ fn die_at(point: &'static str, deaths: usize, options: Options, driver: bool) ->
             }
         }
         field.stands.store(true, Ordering::Release);
+        // The scope would not wait until it has given back what it had at hand.
+        turner.map(|turner| turner.join().unwrap());
     });
     fail::remove(point);
     drop(followed);
