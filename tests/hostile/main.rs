@@ -12,6 +12,8 @@
 //! $ bash .ci/leaks                                       # nothing of it leaks
 //! ```
 
+#![allow(clippy::similar_names, reason = "wakers and wakes, clocks and locks")]
+
 mod collisions;
 mod extremes;
 #[cfg(unix)]

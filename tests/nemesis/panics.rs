@@ -475,7 +475,9 @@ fn die_at(point: &'static str, deaths: usize, options: Options, driver: bool) ->
         }
         field.stands.store(true, Ordering::Release);
         // The scope would not wait until it has given back what it had at hand.
-        turner.map(|turner| turner.join().unwrap());
+        if let Some(turner) = turner {
+            turner.join().unwrap();
+        }
     });
     fail::remove(point);
     drop(followed);
