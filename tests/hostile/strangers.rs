@@ -188,7 +188,7 @@ impl Clock for FaultyClock {
         let asked = self.0.asked.fetch_add(1, Ordering::SeqCst);
         let panics = self.0.panics.load(Ordering::SeqCst) && !thread::panicking();
         assert!(
-            !panics || asked % self.0.every.load(Ordering::SeqCst) != 0,
+            !panics || !asked.is_multiple_of(self.0.every.load(Ordering::SeqCst)),
             "on purpose"
         );
         self.0.time.now()

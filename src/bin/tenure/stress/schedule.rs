@@ -83,7 +83,7 @@ mod tests {
             schedstat: find(directory.path()),
             seen: AtomicU64::new(1000),
         };
-        assert_eq!(waits.since(), Duration::from_nanos(4000));
+        assert_eq!(waits.since(), Duration::from_micros(4));
         assert_eq!(waits.since(), Duration::ZERO);
         fs::write(directory.path().join("2/schedstat"), "13 5500 8\n").unwrap();
         assert_eq!(waits.since(), Duration::from_nanos(500));
