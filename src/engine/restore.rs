@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use super::Engine;
+use crate::builder::LONGEST_TTL;
 use crate::checkpoint::{Content, FORMAT, Kept, Renewal, RestoreError, Saved, Terms};
 use crate::error::BuildError;
 use crate::key::Key;
@@ -71,7 +72,7 @@ impl<L: Layout> Engine<L> {
                 token: lease.token,
                 mode: Mode::Exclusive,
                 entries: 1,
-                remaining: self.time.nanos_until(lease.deadline, now),
+                remaining: self.left(lease.deadline, now),
                 terms: None,
             }));
         }
@@ -99,7 +100,7 @@ impl<L: Layout> Engine<L> {
                 let until = until.filter(|&until| until > tick).max();
                 kept.extend(until.map(|until| Kept {
                     key,
-                    remaining: self.time.nanos_until(until, now),
+                    remaining: self.left(until, now),
                 }));
                 let holders = record.holders.iter();
                 let live = holders.filter(|it| !over.contains_key(&it.token));
@@ -134,9 +135,15 @@ impl<L: Layout> Engine<L> {
             token: holder.token,
             mode: holder.mode,
             entries: holder.entries,
-            remaining: left(until),
+            remaining: self.left(until, now),
             terms: (terms != Terms::default()).then_some(terms),
         })
+    }
+
+    /// What is left until a tick. Rounding, a grace or a lock-delay can make it more than any TTL; of these 146
+    /// years no more is kept than can be read again.
+    fn left(&self, tick: u64, now: u64) -> u64 {
+        self.time.nanos_until(tick, now).min(nanos(LONGEST_TTL))
     }
 
     /// No token that was granted before the call is above this one.

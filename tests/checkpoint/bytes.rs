@@ -1,6 +1,7 @@
 //! What is read is checked: rotten, torn and made-up bytes are errors, and nothing else.
 
 use std::hash::Hasher;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -246,6 +247,25 @@ fn from_the_highest_floor_on_there_are_tokens_and_no_more_checkpoints() {
     let token = locks.try_acquire(1, 1, ms(10)).unwrap().token();
     assert!(token > most, "I2");
     assert_eq!(try_to_restore(&locks.checkpoint().to_bytes()), Ok(()));
+}
+
+/// By a term without end, or by rounding and a grace, more is left than any TTL is long.
+#[test]
+fn what_lasts_for_centuries_can_be_read_again() {
+    let clock = ManualClock::new();
+    let hour = Duration::from_secs(3600);
+    let builder = || LockManager::builder().clock(clock.clone()).tick(hour);
+    let locks = builder().build().unwrap();
+    let held = locks.acquire(1, 1, hour).min_hold(Duration::MAX);
+    held.try_now().unwrap().release().unwrap();
+    locks.try_acquire(2, 1, 2 * hour).unwrap().detach();
+    assert_eq!(try_to_restore(&locks.checkpoint().to_bytes()), Ok(()));
+
+    let century = 100 * 365 * 24 * hour;
+    let restored = builder().restore_with_grace(&locks.checkpoint(), century);
+    let again = builder().restore_with_grace(&restored.unwrap().checkpoint(), century);
+    let bytes = again.unwrap().checkpoint().to_bytes();
+    assert!(Checkpoint::from_bytes(&bytes).is_ok());
 }
 
 #[test]
