@@ -319,7 +319,9 @@ mod tests {
             });
         };
         let stay: Vec<Arc<()>> = (0..STAY).map(|_| Arc::default()).collect();
-        stay.iter().for_each(|it| add(&mut list, it));
+        for it in &stay {
+            add(&mut list, it);
+        }
         for _ in 0..10 * STAY {
             add(&mut list, &Arc::default());
             assert!(list.len() <= 4 * STAY, "those that are gone are dropped");

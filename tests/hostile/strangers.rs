@@ -188,7 +188,7 @@ impl Clock for FaultyClock {
         let asked = self.0.asked.fetch_add(1, Ordering::SeqCst);
         let panics = self.0.panics.load(Ordering::SeqCst) && !thread::panicking();
         assert!(
-            !panics || asked % self.0.every.load(Ordering::SeqCst) != 0,
+            !panics || !asked.is_multiple_of(self.0.every.load(Ordering::SeqCst)),
             "on purpose"
         );
         self.0.time.now()
@@ -261,6 +261,12 @@ fn give(handle: &Handle, locks: &LockManager) {
 
 fn get(handle: &Handle) -> Option<LockManager> {
     handle.lock().expect("no panic under it").clone()
+}
+
+fn take_away(handle: &Handle) {
+    let last = handle.lock().expect("no panic under it").take();
+    // Without the lock: that waits for the backend.
+    drop(last);
 }
 
 /// A backend that uses the manager it serves, in every call, and panics or drops a handle if told to.
@@ -377,7 +383,7 @@ fn a_backend_may_use_its_manager_and_may_panic() {
         // It owns a handle, and so its own end.
         drop(locks);
         assert_eq!(state.dropped.load(Ordering::SeqCst), 0);
-        drop(handle.lock().expect("no panic under it").take());
+        take_away(&handle);
         eventually("its end", || state.dropped.load(Ordering::SeqCst) == 1);
     });
 }
@@ -412,6 +418,6 @@ fn a_backend_that_tends_itself_is_not_stuck() {
         assert!(calls.load(Ordering::SeqCst) > 1, "it was asked for more");
         let standing = locks.standing().expect("it has one");
         assert_eq!(standing.authority, Authority::Resigned);
-        drop(handle.lock().expect("no panic under it").take());
+        take_away(&handle);
     });
 }

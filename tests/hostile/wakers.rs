@@ -90,7 +90,7 @@ fn a_waker_may_use_everything_when_woken_and_when_dropped() {
             for on_wake in [true, false] {
                 let waker = |at: u64| match on_wake {
                     true => does(user()),
-                    false if at % 2 == 0 => on_drop(user()),
+                    false if at.is_multiple_of(2) => on_drop(user()),
                     // Woken and dropped.
                     false => {
                         let inner = on_drop(user());
@@ -347,9 +347,7 @@ fn a_session_that_ends_while_its_acquisitions_are_dropped_frees_all_its_keys() {
             let locks = locks.clone();
             move || {
                 use_everything(&locks);
-                if !thread::panicking() {
-                    panic!("on purpose");
-                }
+                assert!(thread::panicking(), "on purpose");
             }
         };
         std::panic::set_hook(quiet(std::panic::take_hook()));
@@ -382,7 +380,7 @@ type Hook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync>;
 /// Says nothing of panics that are on purpose, of which there are many.
 fn quiet(loud: Hook) -> Hook {
     Box::new(move |info| {
-        if info.payload_as_str() != Some("on purpose") {
+        if info.payload().downcast_ref() != Some(&"on purpose") {
             loud(info);
         }
     })
