@@ -117,7 +117,8 @@ fn check_all(locks: &LockManager, clock: &ManualClock, keys: &[Key]) {
 fn keys_that_all_collide_are_leased_like_any() {
     let seed = HashSeed::new(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
     let placing = Placing::of(seed);
-    let keys = placing.colliding(scaled(100_000));
+    // Each grant walks over all before it: five times as many take twenty-five times as long.
+    let keys = placing.colliding(scaled(20_000).max(1_000));
     let hash = placing.hash(keys[0]);
     assert!(keys.iter().all(|&key| placing.hash(key) == hash));
     let (locks, clock) = seeded(seed);

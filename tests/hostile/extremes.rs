@@ -21,10 +21,10 @@ fn durations() -> [Duration; 13] {
     [
         Duration::ZERO,
         NANO,
-        MS.checked_sub(NANO).unwrap(),
+        Duration::from_nanos(999_999),
         MS,
         HOUR,
-        YEAR.checked_sub(NANO).unwrap(),
+        Duration::new(366 * 24 * 3600 - 1, 999_999_999),
         YEAR,
         YEAR + NANO,
         Duration::from_secs(1 << 33),

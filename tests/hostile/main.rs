@@ -12,7 +12,10 @@
 //! $ bash .ci/leaks                                       # nothing of it leaks
 //! ```
 
-#![allow(clippy::similar_names, reason = "wakers and wakes, clocks and locks")]
+#![allow(
+    clippy::similar_names,
+    reason = "a waker counts its wakes, a lease has a least token"
+)]
 
 mod collisions;
 mod extremes;

@@ -263,6 +263,12 @@ fn get(handle: &Handle) -> Option<LockManager> {
     handle.lock().expect("no panic under it").clone()
 }
 
+fn take_away(handle: &Handle) {
+    let last = handle.lock().expect("no panic under it").take();
+    // Without the lock: that waits for the backend.
+    drop(last);
+}
+
 /// A backend that uses the manager it serves, in every call, and panics or drops a handle if told to.
 #[derive(Clone)]
 struct Backend {
@@ -377,9 +383,7 @@ fn a_backend_may_use_its_manager_and_may_panic() {
         // It owns a handle, and so its own end.
         drop(locks);
         assert_eq!(state.dropped.load(Ordering::SeqCst), 0);
-        // Not under the lock: its end waits for the backend, which asks for the handle.
-        let last = handle.lock().expect("no panic under it").take();
-        drop(last);
+        take_away(&handle);
         eventually("its end", || state.dropped.load(Ordering::SeqCst) == 1);
     });
 }
@@ -414,7 +418,6 @@ fn a_backend_that_tends_itself_is_not_stuck() {
         assert!(calls.load(Ordering::SeqCst) > 1, "it was asked for more");
         let standing = locks.standing().expect("it has one");
         assert_eq!(standing.authority, Authority::Resigned);
-        let last = handle.lock().expect("no panic under it").take();
-        drop(last);
+        take_away(&handle);
     });
 }

@@ -380,7 +380,7 @@ type Hook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync>;
 /// Says nothing of panics that are on purpose, of which there are many.
 fn quiet(loud: Hook) -> Hook {
     Box::new(move |info| {
-        if info.payload().downcast_ref::<&str>() != Some(&"on purpose") {
+        if info.payload().downcast_ref() != Some(&"on purpose") {
             loud(info);
         }
     })
