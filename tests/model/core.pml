@@ -615,9 +615,6 @@ eshc:
 #endif
 rncas:
   atomic {
-#ifdef M_ERALATE
-    e0=er[hn];
-#endif
 #ifdef ERA
     assert(nw>=e0);
 #endif
