@@ -8,7 +8,7 @@
 //!
 //! ```console
 //! $ cargo test --test hostile                            # a few seconds
-//! $ cargo test --release --test hostile -- --nocapture   # half a minute, with what it has measured
+//! $ cargo test --release --test hostile -- --nocapture   # a minute or two, with what it has measured
 //! $ bash .ci/leaks                                       # nothing of it leaks
 //! ```
 
