@@ -49,14 +49,15 @@ fn check(command: &cli::Command) {
         cli::Command::Demo(args) => assert_eq!(args.contradiction(), None),
         cli::Command::Stress(args) => {
             assert!((1..=1024).contains(&args.threads));
-            assert!((1..=100_000_000).contains(&args.keys));
-            assert!((1..=86_400).contains(&args.seconds));
+            assert!((1..=100_000_000).contains(&args.keys()));
+            assert!((1..=86_400).contains(&args.seconds()));
             assert!(args.ttl >= stress::TICK && args.ttl <= Duration::from_secs(60));
             assert!(args.pause() <= Duration::from_secs(3600));
             assert!(args.waiting_workers() <= 8 * 1024);
             assert!((1..=stress::CHECKED_KEYS).contains(&args.checked_keys()));
-            assert!(args.mode.is_none() || !args.fills() && !args.unfenced);
+            assert!(args.scenario().is_none() || !args.fills() && !args.unfenced);
             assert!(args.mode.is_some() || !args.asynchronous);
+            assert!(!args.spike || args.keys() >= 10 * stress::SPIKE_REST);
         }
         cli::Command::Crash(args) => {
             assert!((1..=1_000_000).contains(&args.rounds));
