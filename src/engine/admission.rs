@@ -378,10 +378,15 @@ impl<L: Layout> Engine<L> {
     /// Why the record doesn't admit another.
     fn busy(&self, local: &mut Local, record: &Record, key: Key, hash: u64, now: u64) -> Denied {
         if let Some(holder) = record.holders.last() {
+            let until = holder.until();
+            if until <= local.now {
+                // Its session has been closed since the record was swept.
+                return Denied::Again;
+            }
             return Denied::Held {
                 owner: holder.owner,
                 token: holder.token,
-                remaining: self.time.nanos_until(holder.until(), now),
+                remaining: self.time.nanos_until(until, now),
             };
         }
         // Or the head of the queue waits for a place.
