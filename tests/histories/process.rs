@@ -383,24 +383,27 @@ impl<'m> Process<'m> {
         call: Call,
         result: Result<Lease<'m>, AcquireError>,
     ) -> &mut Op {
+        // Before the end: it may be prolonged by whoever knows its token, and then tells that.
+        let told = result.as_ref().map(|lease| lease.deadline().as_nanos());
         let end = (self.shared.ahead(), self.shared.point());
-        let Ok(lease) = result else {
+        let (Ok(lease), Ok(deadline)) = (&result, told) else {
             let answer = denied(&result.expect_err("it is one"));
             return self.record(key, call, answer, end);
         };
         let Ask::Acquire(wish) = &call.ask else {
             unreachable!("acquisitions are granted")
         };
-        let (token, deadline) = (lease.token().get(), lease.deadline().as_nanos());
+        let token = lease.token().get();
         let (mut from, mut till) = (deadline, deadline);
         if wish.session.is_some() {
             (from, till) = (0, u64::MAX);
-        } else if self.shared.menu.processes_per_owner > 1 {
-            // Another process may hold the same lease, and have prolonged it since.
+        } else if wish.reentrant || self.shared.menu.processes_per_owner > 1 {
+            // Others may know the lease already, and have prolonged it since.
             from = call.lo.saturating_add(wish.ttl);
         }
         self.board(key).store(token, Ordering::Release);
-        self.guards.push(Guard { key, lease });
+        self.guards
+            .extend(result.ok().map(|lease| Guard { key, lease }));
         let answer = Answer::Granted {
             token,
             least: from,
