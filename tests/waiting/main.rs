@@ -437,9 +437,11 @@ fn a_blocked_thread_gets_the_lease_or_gives_up_in_time() {
 fn the_driver_passes_an_expired_lease_on() {
     let locks = LockManager::new();
     let ttl = Duration::from_millis(40);
-    let start = Instant::now();
-    let _token = locks.try_acquire("a", 1, ttl).expect("it is free").detach();
+    let before = locks.try_acquire("a", 1, ttl).expect("it is free");
+    let deadline = before.deadline();
+    let _token = before.detach();
     let lease = locks.acquire("a", 2, HOUR).wait().expect("granted");
-    assert!(start.elapsed() >= ttl, "I3");
+    // On the manager's clock, which may have lagged at the grant on a busy machine.
+    assert!(locks.now() >= deadline, "I3");
     assert!(lease.is_live());
 }
