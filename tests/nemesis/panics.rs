@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use fail::FailScenario;
 use tenure::failpoints::POINTS;
 use tenure::reservation::{Block, Reservation, ReservationError};
-use tenure::{AcquireError, Lease, LockManager, SystemClock};
+use tenure::{AcquireError, Lease, LockManager, ManualClock, SystemClock};
 
 use crate::witness::Witness;
 use crate::{MS, until};
@@ -89,16 +89,20 @@ pub(crate) fn kill_at(point: &'static str, doomed: &'static str, fuse: &Arc<Atom
     fail::cfg_callback(point, burn).unwrap();
 }
 
-/// How often a point is passed before somebody dies there: what is done to many cells is to be cut off in
-/// their midst.
-fn fuse_length(point: &str) -> usize {
-    let often = [
+/// How often a point is passed before somebody dies there, with so many deaths to come: at last it is the first
+/// time, and so at the key that is waited for. What is done to many cells is to be cut off in their midst.
+fn fuse_length(point: &str, to_come: usize) -> usize {
+    let of_buckets = [
         "resize/copied",
         "resize/done",
         "resize/frozen",
         "resize/published",
     ];
-    fastrand::usize(1..if often.contains(&point) { 60 } else { 4 })
+    if of_buckets.contains(&point) {
+        fastrand::usize(1..60)
+    } else {
+        1 + to_come % 4
+    }
 }
 
 fn name(key: usize) -> u64 {
@@ -423,6 +427,16 @@ impl Field {
     }
 }
 
+/// Has the others end with the test, should it fail.
+struct End<'f>(&'f Field);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+        self.0.stands.store(true, Ordering::Release);
+    }
+}
+
 fn spawn<'s>(
     scope: &'s thread::Scope<'s, '_>,
     name: &str,
@@ -446,8 +460,9 @@ fn die_at(point: &'static str, deaths: usize, options: Options, driver: bool) ->
         let mut others = vec![spawn(scope, "mourner", || field.mourn())];
         others.extend((1..3).map(|me| spawn(scope, "survivor", move || field.survive(me))));
         let turner = (!driver).then(|| spawn(scope, "turner", || field.turn()));
-        for _ in 0..deaths {
-            fuse.store(fuse_length(point), Ordering::Release);
+        let _end = End(field);
+        for to_come in (0..deaths).rev() {
+            fuse.store(fuse_length(point, to_come), Ordering::Release);
             let busy = if driver { "busy" } else { DOOMED };
             let reached = until(PATIENCE, || {
                 let died = spawn(scope, busy, || field.do_everything()).join();
@@ -487,7 +502,7 @@ fn die_at(point: &'static str, deaths: usize, options: Options, driver: bool) ->
 
 fn die_at_each(points: &[&'static str], options: Options, driver: bool) {
     let scenario = FailScenario::setup();
-    let deaths = crate::times();
+    let deaths = 2 * crate::times();
     let (began, mut grants) = (Instant::now(), 0);
     for point in points {
         grants += die_at(point, deaths, options, driver);
@@ -525,6 +540,34 @@ fn the_same_of_a_manager_with_all_options() {
 #[test]
 fn a_driver_that_panics_goes_on() {
     die_at_each(&OF_THE_DRIVER, Options::Plain, true);
+}
+
+/// Of somebody who has died in the queue nothing is left to wait for, and no lease that lasts an hour.
+#[test]
+fn the_place_of_a_thread_that_died_in_a_queue_is_passed_over() {
+    const DOOMED: &str = "doomed";
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let scenario = FailScenario::setup();
+    for point in ["wait/queued", "cancel/leaving"] {
+        let builder = LockManager::builder().clock(ManualClock::new());
+        let locks = builder.build().unwrap();
+        let fuse = Arc::new(AtomicUsize::new(1));
+        kill_at(point, DOOMED, &fuse);
+        let held = locks.try_acquire(1, 1, HOUR).unwrap();
+        thread::scope(|scope| {
+            let waits = || drop(locks.acquire(1, 2, HOUR).wait_timeout(MS));
+            let died = spawn(scope, DOOMED, waits).join();
+            assert!(died.is_err_and(|cause| cause.is::<Killed>()), "{point}");
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        let mut next = pin!(locks.acquire(1, 3, HOUR));
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        drop(held);
+        assert!(next.as_mut().poll(&mut context).is_ready(), "{point}");
+        assert_eq!(locks.waiting(), 0);
+        fail::remove(point);
+    }
+    scenario.teardown();
 }
 
 /// An authority with a short term, and few tokens at once.
