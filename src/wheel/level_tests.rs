@@ -180,3 +180,27 @@ fn the_cells_of_a_shard_are_on_all_lists_of_a_slot() {
         }
     }
 }
+
+/// I8: a turn that is cut off has stored its position, and has taken no slot of the later levels yet, nor the
+/// rest of this one's. Those would have been passed, and not been taken until the wheel comes round.
+#[test]
+fn a_look_that_panics_leaves_no_slot_behind() {
+    let ticks = [5, 6, 9, RANGE - 1, 3 * RANGE, FAR_RANGE - 1, 3 * FAR_RANGE];
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(10));
+    for (cell, tick) in (0..).zip(ticks) {
+        assert!(!lease(&wheel, &memory, cell, tick));
+    }
+    let now = 4 * FAR_RANGE;
+    let (mut panics, mut seen) = (0, [0; 10]);
+    for _ in 0..2 {
+        let mut look = |cell: u32, _| {
+            assert!(panics > 0, "the first look");
+            seen[cell as usize] += 1;
+            None
+        };
+        let pass = AssertUnwindSafe(|| wheel.advance_to(&memory, now, &mut look));
+        panics += i32::from(catch_unwind(pass).is_err());
+    }
+    assert_eq!((panics, &seen[..ticks.len()]), (1, &[2; 7][..]));
+    assert_eq!(wheel.next_due(), None);
+}
