@@ -68,7 +68,7 @@ mod backend {
 }
 
 #[cfg(any(tenure_loom, tenure_shuttle))]
-mod backend {
+mod modelled_backend {
     pub(crate) use std::sync::Arc;
     use std::sync::PoisonError;
 
@@ -280,7 +280,10 @@ pub(crate) mod facade {
     pub(crate) use shuttle::thread_local;
 }
 
+#[cfg(not(any(tenure_loom, tenure_shuttle)))]
 pub(crate) use backend::*;
+#[cfg(any(tenure_loom, tenure_shuttle))]
+pub(crate) use modelled_backend::*;
 
 /// How loom's models are run.
 #[cfg(all(test, tenure_loom))]
