@@ -36,10 +36,10 @@ pub enum AcquireError {
         /// The most that this manager accepts.
         max: Duration,
     },
-    /// As many leases are out as the manager may hold, or memory for another could not be had.
-    /// Nothing was evicted.
+    /// As many leases are out as the manager may hold, or memory for another could not be had; or a lease has
+    /// been entered 2^32 - 1 times and left not once. Nothing was evicted.
     CapacityExceeded {
-        /// The number of leases that the manager may have out at once.
+        /// The number of leases that the manager may have out at once, or of entries of one.
         capacity: usize,
     },
     /// The token would be too high: `at_least` may be up to 2^63 - 2^56, and tokens end at

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::grants::{Acquired, Denied, MAX_AT_LEAST};
 use super::observing::Change;
+use super::restore::nanos;
 use crate::error::AcquireError;
 use crate::events::EventKind;
 use crate::failpoint::failpoint;
@@ -185,6 +186,12 @@ impl<L: Layout> Engine<L> {
         let cap = self.cap(local, wish);
         let keeper = self.keeper(local, wish);
         let (tick, least) = (local.now, self.least_kept(local));
+        // One that is never left, as a guard that is forgotten, is counted for ever.
+        let entries = record.holders.get(token).map(|holder| holder.entries);
+        if entries == Some(u32::MAX) {
+            let capacity = u32::MAX as usize;
+            return Err(Denied::Other(AcquireError::CapacityExceeded { capacity }));
+        }
         let entered = record.holders.change(token, |holder| {
             holder.entries += 1;
             holder.terms.lock_delay = holder.terms.lock_delay.max(terms.lock_delay);
@@ -375,18 +382,27 @@ impl<L: Layout> Engine<L> {
         })
     }
 
+    /// How many nanoseconds the lease lasts, as things are. The time of those that an `acquire_all` under way
+    /// has already starts with the last one.
+    pub(super) fn remaining(&self, holder: &Holder, now: u64) -> u64 {
+        let until = holder.until();
+        match &holder.session {
+            Some(session) if until >= self.time.last_tick() => nanos(session.ttl),
+            _ => self.time.nanos_until(until, now),
+        }
+    }
+
     /// Why the record doesn't admit another.
     fn busy(&self, local: &mut Local, record: &Record, key: Key, hash: u64, now: u64) -> Denied {
         if let Some(holder) = record.holders.last() {
-            let until = holder.until();
-            if until <= local.now {
+            if holder.until() <= local.now {
                 // Its session has been closed since the record was swept.
                 return Denied::Again;
             }
             return Denied::Held {
                 owner: holder.owner,
                 token: holder.token,
-                remaining: self.time.nanos_until(until, now),
+                remaining: self.remaining(holder, now),
             };
         }
         // Or the head of the queue waits for a place.

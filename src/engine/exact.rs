@@ -39,7 +39,7 @@ impl<L: Layout> Engine<L> {
                 return Err(Denied::Held {
                     owner: other.owner,
                     token: other.token,
-                    remaining: self.time.nanos_until(other.until(), now),
+                    remaining: self.remaining(other, now),
                 });
             }
             let until = record.quarantine.unwrap_or(local.now);

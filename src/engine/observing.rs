@@ -351,7 +351,7 @@ impl<L: Layout> Engine<L> {
             mode: holder.mode,
             entries: holder.entries,
             age: holder.granted.map(age),
-            remaining: self.time.until(holder.until(), now),
+            remaining: Duration::from_nanos(self.remaining(holder, now)),
             in_session: holder.session.is_some(),
         });
         let waiters = record.waiters().map(|waiter| WaiterSnapshot {

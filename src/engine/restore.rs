@@ -30,7 +30,7 @@ use crate::reservation::ReservationError;
 use crate::table::{Contents, Layout, Loss};
 use crate::wish::{self, Mode};
 
-fn nanos(length: Duration) -> u64 {
+pub(super) fn nanos(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -14,10 +14,17 @@ fn all_or_nothing_with_one_deadline() {
     let mut all = Task::pending(manager.acquire_all(["c", "b", "a", "b"], 1, ms(20)));
     pass(&manager, &clock, 40);
     assert!(all.poll().is_none());
+    let refused = manager
+        .try_acquire("a", 2, ms(5))
+        .expect_err("held meanwhile");
     assert!(
-        manager.try_acquire("a", 2, ms(5)).is_err(),
-        "held while the others are waited for"
+        matches!(refused, AcquireError::Held { remaining, .. } if remaining == ms(20)),
+        "its time starts with the last grant: {refused:?}"
     );
+    let seen = manager.snapshot();
+    let seen = seen.iter().find(|seen| seen.key == manager.key("a"));
+    let holder = &seen.expect("it is held").holders[0];
+    assert_eq!(holder.remaining, ms(20));
     blocker.release().expect("live");
     let held = all.poll().expect("granted").expect("granted");
     assert_eq!(held.tokens().len(), 3, "each once");
