@@ -2,8 +2,10 @@
 
 mod shard;
 
+use std::mem;
 use std::num::NonZeroU64;
 use std::thread;
+use std::time::Duration;
 
 use self::shard::{Fault, SLACK, Shard, TERM};
 use super::*;
@@ -88,6 +90,45 @@ fn a_loss_without_a_term_is_noticed() {
     let options = Options::shared().rounds(1);
     let failure = run(&options, || Ok(Loses)).expect_err("nobody noticed");
     assert!(failure.to_string().contains("not to be had"), "{failure}");
+}
+
+/// Stands still for a term before its first block, as a busy machine may.
+struct Stands<R> {
+    client: R,
+    stood: bool,
+}
+
+impl<R: Reservation> Reservation for Stands<R> {
+    fn campaign(&mut self, patience: Duration) -> Result<(), ReservationError> {
+        self.client.campaign(patience)
+    }
+
+    fn keep_alive(&mut self) -> Result<Option<Duration>, ReservationError> {
+        self.client.keep_alive()
+    }
+
+    fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
+        if !mem::replace(&mut self.stood, true) {
+            thread::sleep(TERM);
+        }
+        self.client.reserve(tokens)
+    }
+
+    fn resign(&mut self) {
+        self.client.resign();
+    }
+}
+
+#[test]
+fn a_term_that_ends_while_the_machine_stands_still_is_no_failure() {
+    let kind = Options::elected(TERM).slack(SLACK);
+    let shard = Shard::new(kind.clone(), Fault::None);
+    let outcome = blocks_are_as_asked_for(&kind, || {
+        let client = shard.open()?;
+        let stood = false;
+        Ok(Stands { client, stood })
+    });
+    assert_eq!(outcome, Ok(()));
 }
 
 #[test]
