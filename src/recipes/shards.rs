@@ -397,10 +397,10 @@ impl Member {
     }
 }
 
-/// 2^64 divided by the golden ratio, by which the state of SplitMix64 goes on.
+/// 2^64 divided by the golden ratio, by which the state of `SplitMix64` goes on.
 const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
+/// The finalizer of `SplitMix64` (Steele, Lea and Flood, 2014).
 fn mix(word: u64) -> u64 {
     let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);

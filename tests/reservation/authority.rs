@@ -132,7 +132,7 @@ fn an_authority_that_could_not_be_renewed_at_once_is_tried_again_in_time() {
     assert_eq!(locks.standing().unwrap().error, None);
     // As long as if it had never failed.
     lease.renew(TTL).unwrap();
-    ledger.clock.advance(TERM - 2 * MARGIN);
+    ledger.clock.advance(TERM.saturating_sub(2 * MARGIN));
     assert!(lease.is_live());
 }
 
