@@ -56,3 +56,26 @@ impl<T, F: FnMut(&mut T)> Drop for Owed<'_, T, F> {
         (self.pay)(self.with);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{self, AssertUnwindSafe};
+
+    use super::*;
+
+    #[test]
+    fn what_is_owed_is_paid_once_at_the_latest_on_the_way_out_of_a_panic_unless_it_is_waived() {
+        let mut paid = 0;
+        Owed::new(&mut paid, |paid| *paid += 1).pay();
+        assert_eq!(paid, 1);
+        Owed::new(&mut paid, |paid| *paid += 1).waive();
+        assert_eq!(paid, 1);
+        let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
+            let _owed = Owed::new(&mut paid, |paid| *paid += 1);
+            // Not `panic!`, whose hook would print it.
+            panic::resume_unwind(Box::new(()));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(paid, 2);
+    }
+}

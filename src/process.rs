@@ -15,3 +15,15 @@ impl Process {
         self == Self::this()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_itself_and_no_other() {
+        let this = Process::this();
+        assert!(this.is_this());
+        assert!(!Process(this.0 + 1).is_this());
+    }
+}

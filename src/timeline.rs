@@ -372,6 +372,77 @@ mod tests {
     }
 
     #[test]
+    fn the_shortest_and_the_longest_ttl_are_good_ones() {
+        let (_, line) = timeline(1_000_000);
+        let (min, max) = (Duration::from_nanos(1), Duration::from_secs(1 << 30));
+        assert_eq!(line.deadline(0, min), Ok(1));
+        assert_eq!(line.deadline(0, max), Ok(1_000 << 30));
+        assert_eq!(
+            line.deadline(0, Duration::ZERO),
+            Err(BadTtl::TooShort { min })
+        );
+        assert_eq!(line.deadline(0, max + min), Err(BadTtl::TooLong { max }));
+        assert_eq!(
+            line.deadline(0, Duration::MAX),
+            Err(BadTtl::TooLong { max })
+        );
+    }
+
+    #[test]
+    fn a_renewal_lengthens_a_live_lease_that_ends_before_and_no_other() {
+        for tick in [1, 3, 1_000_000] {
+            let (_, line) = timeline(tick);
+            let renewal = line.renewal(5 * tick, Duration::from_nanos(10 * tick));
+            let renewal = renewal.expect("a good TTL");
+            assert_eq!(renewal.ticks(), (5, 15));
+            for deadline in 0..30 {
+                let case = format!("a deadline of {deadline}, ticks of {tick} ns");
+                assert_eq!(renewal.is_met_by(deadline), deadline >= 15, "{case}");
+                let wanted = (6..15).contains(&deadline).then_some(15);
+                assert_eq!(renewal.later_than(deadline), wanted, "{case}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_time_is_a_tick_after_now_at_least() {
+        let (_, line) = timeline(1_000_000);
+        let ms = Duration::from_millis;
+        assert_eq!(line.part(10, ms(30), 3), 20);
+        assert_eq!(line.part(10, ms(1), 3), 11);
+        assert_eq!(line.part(10, Duration::MAX, 1), line.last_tick());
+    }
+
+    /// A clock whose readings may lag by 3 ms.
+    #[derive(Debug)]
+    struct Lagging;
+
+    impl Clock for Lagging {
+        fn now(&self) -> Timestamp {
+            Timestamp::ZERO
+        }
+
+        fn resolution(&self) -> Duration {
+            Duration::from_millis(3)
+        }
+
+        fn is_real_time(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_lease_is_longer_by_what_a_reading_may_lag() {
+        let ms = Duration::from_millis;
+        let line = Timeline::new(Arc::new(Lagging), 1_000_000, ms(1), ms(1_000));
+        assert_eq!(line.resolution(), ms(3));
+        assert_eq!(line.deadline(0, ms(10)), Ok(13));
+        let (_, exact) = timeline(1_000_000);
+        assert_eq!(exact.resolution(), Duration::ZERO);
+        assert_eq!(exact.deadline(0, ms(10)), Ok(10));
+    }
+
+    #[test]
     fn readings_that_go_backwards_are_clamped() {
         let (clock, line) = timeline(1_000);
         clock.set(Timestamp::from_nanos(5_000));

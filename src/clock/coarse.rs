@@ -459,7 +459,13 @@ mod tests {
             (Duration::from_micros(250), Duration::from_micros(250)),
             (Duration::MAX, COARSEST),
         ] {
-            assert_eq!(CoarseClock::with_resolution(asked).resolution(), got);
+            let clock = CoarseClock::with_resolution(asked);
+            assert_eq!(clock.resolution(), got);
+            let printed = format!("{clock:?}");
+            assert!(
+                printed.contains("CoarseClock") && printed.contains(&format!("{got:?}")),
+                "{printed}"
+            );
         }
         assert_eq!(CoarseClock::shared().resolution(), SHARED_RESOLUTION);
         assert!(Arc::ptr_eq(

@@ -112,6 +112,7 @@ mod tests {
         assert_eq!(clock.now(), clock.precise_now());
         clock.set(Timestamp::from_nanos(4));
         assert_eq!(clock.clone().now(), Timestamp::from_nanos(4));
+        assert!(!clock.is_real_time());
     }
 
     #[test]

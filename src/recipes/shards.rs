@@ -392,13 +392,57 @@ impl Member {
 
     /// How much the worker is drawn to the shard, the same every time.
     fn weight(&self, shard: usize) -> u64 {
-        // The finalizer of SplitMix64 (Steele, Lea and Flood, 2014).
-        let mix = |word: u64| {
-            let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-            word ^ word >> 31
-        };
-        let worker = mix(self.worker().0.wrapping_add(0x9E37_79B9_7F4A_7C15));
+        let worker = mix(self.worker().0.wrapping_add(GAMMA));
         mix(worker ^ shard as u64)
+    }
+}
+
+/// 2^64 divided by the golden ratio, by which the state of `SplitMix64` goes on.
+const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The finalizer of `SplitMix64` (Steele, Lea and Flood, 2014).
+fn mix(word: u64) -> u64 {
+    let word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn words_are_mixed_as_by_splitmix64() {
+        // What the generator of the paper's authors says first with the seed 0.
+        let said = [
+            0xE220_A839_7B1D_CDAF,
+            0x6E78_9E6A_A1B9_65F4,
+            0x06C4_5D18_8009_454F,
+            0xF88B_B8A8_724C_81EC,
+        ];
+        for (step, said) in (1..).zip(said) {
+            assert_eq!(mix(GAMMA.wrapping_mul(step)), said, "step {step}");
+        }
+    }
+
+    #[test]
+    fn every_worker_weighs_every_shard_differently_and_the_same_every_time() {
+        let locks = LockManager::new();
+        let pool = ShardPool::new(&locks, "pool", 100);
+        let mut seen = HashSet::new();
+        for worker in 0..100_u64 {
+            let weigh = || {
+                let member = pool.join(worker, Duration::from_secs(60));
+                let member = member.expect("it has left");
+                let weights = (0..100).map(|shard| member.weight(shard));
+                weights.collect::<Vec<_>>()
+            };
+            let weights = weigh();
+            assert_eq!(weigh(), weights);
+            seen.extend(weights);
+        }
+        assert_eq!(seen.len(), 100 * 100);
     }
 }

@@ -203,8 +203,7 @@ impl Replica {
                     capacity: self.max_leases as u64,
                 }
             }
-            AcquireError::Lapsed { .. } => return Failed::NotHeld,
-            // All else was checked before, or is about waiting.
+            // All else was checked before, as that a lease to upgrade is there, or is about waiting.
             _ => return Failed::OutOfMemory,
         };
         refusal.into()

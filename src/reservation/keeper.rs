@@ -463,4 +463,11 @@ mod tests {
         let deadline = engine.time.deadline(now, 8 * SECOND).expect("in order");
         assert!(engine.renew_by_key(&name, deadline, now).is_err());
     }
+
+    #[test]
+    fn a_keeper_prints_its_state_and_not_its_backend() {
+        let keeper = Keeper::new(Box::new(super::super::Memory::new()), NonZeroU64::MIN, None);
+        let printed = format!("{keeper:?}");
+        assert_eq!(printed, "Keeper { state: Without, .. }");
+    }
 }

@@ -357,9 +357,43 @@ mod tests {
         for limit in [Duration::ZERO, second] {
             assert!(time_limit(Some(limit), second).is_err(), "{limit:?}");
         }
+        let shortest = Duration::from_millis(1);
+        assert_eq!(time_limit(Some(shortest), second), Ok(shortest));
+        let shorter = Duration::from_micros(999);
+        assert!(time_limit(Some(shorter), second).is_err());
+        assert!(check_term(LONGEST_TERM, second, second).is_ok());
         assert!(check_name("shard", "orders/7").is_ok());
+        assert!(check_name("shard", &"x".repeat(512)).is_ok());
         for name in ["", "a\0b", &"x".repeat(513)] {
             assert!(check_name("shard", name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn an_error_of_a_connection_says_what_was_asked_and_what_to_give() {
+        let (term, second) = (Duration::from_secs(9), Duration::from_secs(1));
+        let term_error = check_term(2 * LONGEST_TERM, 2 * second, second).unwrap_err();
+        let limit_error = time_limit(Some(term), term).unwrap_err();
+        let name_error = check_name("shard", "a\nb").unwrap_err();
+        let unavailable = unavailable("no server answers");
+        let error = ConnectError::from(unavailable.clone());
+        for (error, parts) in [
+            (&term_error, ["172800s", "multiple of 1s", "from 2s"]),
+            (&limit_error, ["limit of 9s", "term of 9s", "shorter"]),
+            (&name_error, [r#""a\nb""#, "shard", "control characters"]),
+            (&error, ["no server answers"; 3]),
+        ] {
+            let text = error.to_string();
+            assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        }
+        let source =
+            |error: &ConnectError| std::error::Error::source(error).map(ToString::to_string);
+        assert_eq!(source(&error), Some(unavailable.to_string()));
+        assert_eq!(source(&term_error), None);
+    }
+
+    #[test]
+    fn a_candidate_without_a_name_is_called_by_its_process() {
+        assert!(default_name().contains(&std::process::id().to_string()));
     }
 }

@@ -249,6 +249,28 @@ mod tests {
     }
 
     #[test]
+    fn a_fence_is_raised_and_not_written_again() {
+        let raised = |content: &[u8], to| {
+            let token = FencingToken::new(to).unwrap();
+            with_fence_raised(Some(content), token).unwrap()
+        };
+        assert_eq!(raised(b"34\nx", 34), None);
+        assert_eq!(raised(b"34\nx", 35).as_deref(), Some(&b"35\nx"[..]));
+        assert_eq!(raised(b"34", 34), None);
+    }
+
+    #[test]
+    fn the_directory_that_is_synced_is_the_files_own() {
+        sync_directory(Path::new("a-name-in-the-current-directory")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        sync_directory(&directory.path().join("value")).unwrap();
+        if cfg!(unix) {
+            let error = sync_directory(&directory.path().join("missing/value")).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        }
+    }
+
+    #[test]
     fn content_without_a_token_is_an_error_and_no_token() {
         for content in [
             &b""[..],

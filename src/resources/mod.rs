@@ -48,6 +48,8 @@ use std::error::Error;
 use std::fmt;
 
 use crate::fence::StaleToken;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::token::FencingToken;
 
 pub mod file;
 pub mod object;
@@ -119,5 +121,59 @@ impl<E: Error + 'static> Error for ResourceError<E> {
             Self::Stale(_) => None,
             Self::Failed(error) => Some(error),
         }
+    }
+}
+
+/// Of a row that a statement did not change, by its fence if there is such a row: an error if that is above
+/// the token, or whether there is one.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn judge<E>(fence: Option<i64>, token: FencingToken) -> Result<bool, ResourceError<E>> {
+    match fence.map(FencingToken::try_from) {
+        Some(Ok(highest)) if highest > token => Err(ResourceError::Stale(StaleToken {
+            presented: token,
+            highest,
+        })),
+        fence => Ok(fence.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::token::FencingToken;
+
+    fn token(value: u64) -> FencingToken {
+        FencingToken::new(value).unwrap()
+    }
+
+    #[test]
+    fn a_failure_has_its_cause_for_a_source_and_a_stale_token_has_none() {
+        let stale = StaleToken {
+            presented: token(33),
+            highest: token(34),
+        };
+        let error: ResourceError<io::Error> = stale.into();
+        assert!(error.source().is_none());
+        let failed = ResourceError::Failed(io::Error::other("the disk is full"));
+        let source = failed.source().expect("what failed");
+        assert_eq!(source.to_string(), "the disk is full");
+    }
+
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    #[test]
+    fn only_a_higher_fence_makes_a_token_stale() {
+        let judged = |fence| judge::<io::Error>(fence, token(34)).map_err(|error| error.stale());
+        assert_eq!(judged(None), Ok(false), "there is no row");
+        // It was written since by who holds a lower token or the same, or foreign hands put no token there.
+        for fence in [33, 34, 0, -1] {
+            assert_eq!(judged(Some(fence)), Ok(true), "{fence}");
+        }
+        let stale = StaleToken {
+            presented: token(34),
+            highest: token(35),
+        };
+        assert_eq!(judged(Some(35)), Err(Some(stale)));
     }
 }

@@ -143,11 +143,15 @@ mod conditional {
     ) -> Result<bool, ResourceError<Error>> {
         let replaces = matches!(mode, PutMode::Update(_));
         let options = PutOptions::from(mode);
-        match store
-            .put_opts(location, PutPayload::from(content), options)
-            .await
-        {
-            Ok(_) => Ok(true),
+        let payload = PutPayload::from(content);
+        let answer = store.put_opts(location, payload, options).await;
+        is_put(answer.map(drop), replaces)
+    }
+
+    /// What a store's answer to a put means.
+    fn is_put(answer: Result<(), Error>, replaces: bool) -> Result<bool, ResourceError<Error>> {
+        match answer {
+            Ok(()) => Ok(true),
             Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(false),
             // Deleted since. Where there was nothing to replace, it is the bucket that was not found.
             Err(Error::NotFound { .. }) if replaces => Ok(false),
@@ -159,6 +163,38 @@ mod conditional {
         Error::Generic {
             store: "tenure",
             source: format!("{location}: {error}").into(),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn an_object_that_is_gone_is_looked_for_again_and_a_bucket_that_is_not_there_is_an_error() {
+            let not_found = || {
+                Err(Error::NotFound {
+                    path: "account-7".to_owned(),
+                    source: "it is gone".into(),
+                })
+            };
+            assert!(matches!(is_put(not_found(), true), Ok(false)));
+            let failed = is_put(not_found(), false);
+            assert!(matches!(
+                failed,
+                Err(ResourceError::Failed(Error::NotFound { .. }))
+            ));
+            for replaces in [false, true] {
+                let overtaken = Error::AlreadyExists {
+                    path: "account-7".to_owned(),
+                    source: "it is there".into(),
+                };
+                assert!(matches!(is_put(Err(overtaken), replaces), Ok(false)));
+                let other = foreign(&Path::from("account-7"), &std::io::Error::other("said"));
+                let failed = is_put(Err(other), replaces);
+                assert!(matches!(failed, Err(ResourceError::Failed(_))));
+                assert!(matches!(is_put(Ok(()), replaces), Ok(true)));
+            }
         }
     }
 }

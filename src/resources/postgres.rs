@@ -36,7 +36,7 @@ use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Error, GenericClient, Row};
 
 #[cfg(feature = "postgres")]
-use super::ResourceError;
+use super::{ResourceError, judge};
 #[cfg(feature = "postgres")]
 use crate::{FencingToken, StaleToken};
 
@@ -277,11 +277,5 @@ async fn above(
     let fence = row
         .and_then(|row| row.as_ref().map(|row: &Row| row.try_get(0)).transpose())
         .map_err(ResourceError::Failed)?;
-    match fence.map(|fence: i64| FencingToken::try_from(fence)) {
-        Some(Ok(highest)) if highest > token => Err(ResourceError::Stale(StaleToken {
-            presented: token,
-            highest,
-        })),
-        fence => Ok(fence.is_some()),
-    }
+    judge(fence, token)
 }

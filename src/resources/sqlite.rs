@@ -25,9 +25,9 @@ use rusqlite::types::FromSql;
 use rusqlite::{Connection, Error, OptionalExtension, ToSql, params};
 
 #[cfg(feature = "sqlite")]
-use super::ResourceError;
+use super::{ResourceError, judge};
 #[cfg(feature = "sqlite")]
-use crate::{FencingToken, StaleToken};
+use crate::FencingToken;
 
 /// A table of values of any type with their fence; a value that is `NULL` has not been written, or is deleted.
 ///
@@ -276,11 +276,5 @@ fn above(
         .prepare_cached(HIGHEST)
         .and_then(|mut statement| statement.query_row([key], |row| row.get(0)).optional())
         .map_err(ResourceError::Failed)?;
-    match fence.map(FencingToken::try_from) {
-        Some(Ok(highest)) if highest > token => Err(ResourceError::Stale(StaleToken {
-            presented: token,
-            highest,
-        })),
-        fence => Ok(fence.is_some()),
-    }
+    judge(fence, token)
 }

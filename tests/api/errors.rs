@@ -1,10 +1,11 @@
 //! Why an operation was refused, and that nothing else happened.
 
+use std::error::Error;
 use std::time::Duration;
 
 use tenure::{
-    AcquireError, FencingToken, Lease, ManualClock, OwnerId, ReleaseError, RenewError, RevokeError,
-    ValidateError,
+    AcquireError, BuildError, FencingToken, Lease, ManualClock, Missed, OwnerId, ReleaseError,
+    RenewError, RestoreError, RevokeError, SessionError, ValidateError,
 };
 
 use super::{SECOND, advises, manual, on, token};
@@ -442,4 +443,27 @@ fn at_least_raises_and_never_lowers() {
         assert!(next > last, "I2: {next} after {last}");
         last = next;
     }
+}
+
+#[test]
+fn a_session_and_a_subscription_say_what_is_wrong_and_what_to_do_next() {
+    for error in [
+        SessionError::Over,
+        SessionError::AuthorityLost,
+        SessionError::Closed,
+    ] {
+        advises(&error, &[]);
+    }
+    assert!(SessionError::Over.to_string().contains("open another"));
+    advises(&Missed { count: 25 }, &["25 events"]);
+}
+
+#[test]
+fn what_a_restoration_failed_of_is_its_source() {
+    let cause = BuildError::OutOfMemory;
+    let error = RestoreError::Build(cause.clone());
+    let source = error.source().expect("the builder's error");
+    assert_eq!(source.downcast_ref(), Some(&cause));
+    assert_eq!(error.to_string(), cause.to_string());
+    assert!(RestoreError::HashSeed.source().is_none());
 }

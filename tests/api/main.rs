@@ -29,9 +29,9 @@ fn token(value: u64) -> FencingToken {
 
 /// An error says more than its name: it names its numbers, and what to do next (I11).
 fn advises(error: &dyn Error, numbers: &[&str]) {
-    const ADVICE: [&str; 12] = [
+    const ADVICE: [&str; 13] = [
         "again", "acquire", "ask", "release", "raise", "use", "check", "keep", "choose", "lower",
-        "must", "free",
+        "must", "free", "open",
     ];
     let text = error.to_string();
     assert!(text.len() > 30, "{text:?} is too short to help");

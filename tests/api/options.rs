@@ -119,6 +119,34 @@ fn the_defaults_are_what_the_documentation_says() {
     assert!(LockManager::default().try_acquire("a", 1, SECOND).is_ok());
 }
 
+#[test]
+fn a_table_has_room_for_its_initial_capacity_and_never_less() {
+    const LEASES: u64 = 10_000;
+    let clock = ManualClock::new();
+    let built = on(&clock).initial_capacity(LEASES as usize).build();
+    let manager = built.expect("these options are in order");
+    let buckets = manager.stats().buckets;
+    let is_as_it_was = || {
+        let stats = manager.stats();
+        assert_eq!((stats.buckets, stats.resizing), (buckets, false));
+    };
+    for key in 0..LEASES {
+        manager
+            .try_acquire(key, 1, SECOND)
+            .expect("the key is free")
+            .detach();
+    }
+    is_as_it_was();
+    clock.advance(SECOND);
+    manager.advance();
+    assert!(manager.is_empty());
+    is_as_it_was();
+    assert!(
+        manual().0.stats().buckets < buckets,
+        "by default it is small"
+    );
+}
+
 /// A clock whose readings may lag.
 #[derive(Clone, Debug)]
 struct Lagging(ManualClock, Duration);

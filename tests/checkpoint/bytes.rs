@@ -214,6 +214,25 @@ fn contents_that_no_manager_can_have_are_refused() {
     assert!(error.to_string().contains("exclude"), "{error}");
 }
 
+#[test]
+fn a_lease_may_last_to_the_end_of_what_it_may_be_renewed_to() {
+    let (locks, _) = manual();
+    let kept = locks.acquire(3, 1, ms(10)).auto_renew(ms(40)).try_now();
+    kept.unwrap().detach();
+    let mut checkpoint = serde_json::to_value(locks.checkpoint()).unwrap();
+    let lease = &mut checkpoint["leases"][0];
+    lease["terms"]["max_hold"] = lease["remaining"].clone();
+    let checkpoint: Checkpoint = serde_json::from_value(checkpoint).unwrap();
+    let restored = LockManager::builder()
+        .clock(ManualClock::new())
+        .restore(&checkpoint);
+    let remaining = checkpoint.leases().next().unwrap().remaining;
+    assert_eq!(
+        restored.unwrap().holder(3).map(|it| it.remaining),
+        Some(remaining)
+    );
+}
+
 /// The manager that it is made into takes it over the limit, by its first token.
 #[test]
 fn from_the_highest_floor_on_there_are_tokens_and_no_more_checkpoints() {

@@ -383,6 +383,35 @@ fn long_names_are_found_again_under_the_seed_of_the_checkpoint() {
 }
 
 #[test]
+fn a_checkpoint_says_what_is_in_it_and_prints_no_leases() {
+    let (locks, _) = manual();
+    locks.try_acquire("a", 123_456, ms(50)).unwrap().detach();
+    let token = locks.try_acquire("b", 123_456, ms(50)).unwrap().detach();
+    let checkpoint = locks.checkpoint();
+    assert_eq!((checkpoint.len(), checkpoint.is_empty()), (2, false));
+    assert!(checkpoint.floor() >= Some(token));
+    assert_eq!(checkpoint.last_applied(), None, "it is no replica's");
+    let printed = format!("{checkpoint:?}");
+    let floor = format!("floor: {:?}", checkpoint.floor());
+    for part in ["Checkpoint", "leases: 2", "tick: 1ms", &floor] {
+        assert!(printed.contains(part), "{printed} does not say {part}");
+    }
+    assert!(!printed.contains("123456"), "{printed}");
+}
+
+#[test]
+fn plain_leases_take_no_more_room_than_before() {
+    let (locks, _) = manual();
+    for key in 0..1_000 {
+        locks.try_acquire(key, 1, ms(50)).unwrap().detach();
+    }
+    let (after, _) = restored(&locks.checkpoint());
+    let (before, after) = (locks.stats(), after.stats());
+    assert_eq!((after.leases, after.granted), (1_000, 1_000));
+    assert!(after.cells <= before.cells, "{after:?} after {before:?}");
+}
+
+#[test]
 fn more_leases_than_may_be_out_are_refused() {
     let (locks, _) = manual();
     for key in 0..3 {

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use tenure::{AcquireError, LockManager};
+use tenure::{AcquireError, LockManager, OwnerId};
 
 use crate::{Task, assert_idle, manual, ms, pass};
 
@@ -45,6 +45,26 @@ fn all_or_nothing_with_one_deadline() {
     }
     drop(held);
     assert_idle(&manager);
+}
+
+#[test]
+fn leases_on_many_keys_tell_whose_they_are_and_can_be_printed() {
+    let (manager, _) = manual();
+    let asked = manager.acquire_all(["a", "b"], 7, ms(20));
+    let printed = format!("{asked:?}");
+    for part in ["AcquireAll", "OwnerId(7)", "20ms"] {
+        assert!(printed.contains(part), "{printed} does not say {part}");
+    }
+    let held = asked.wait().expect("both are free");
+    assert_eq!(held.owner(), OwnerId(7));
+    let printed = format!("{held:?}");
+    let tokens = held.tokens().iter().map(|(_, token)| format!("{token:?}"));
+    for part in ["MultiLease".to_owned(), format!("{:?}", held.deadline())]
+        .into_iter()
+        .chain(tokens)
+    {
+        assert!(printed.contains(&part), "{printed} does not say {part}");
+    }
 }
 
 #[test]

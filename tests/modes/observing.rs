@@ -172,6 +172,41 @@ fn a_stream_can_be_awaited_and_ends_with_its_manager() {
     assert_eq!(events.wait_timeout(ms(10_000)), None);
 }
 
+#[test]
+fn an_event_can_be_waited_for_in_a_thread() {
+    let (manager, _) = manual();
+    let mut events = manager.events(10);
+    assert_eq!(events.wait_timeout(Duration::ZERO), None, "nothing yet");
+    let lease = manager.try_acquire("k", 1, ms(10)).expect("free");
+    let told = events.wait_timeout(Duration::from_secs(30));
+    let event = told
+        .expect("something has happened")
+        .expect("there is room");
+    assert_eq!(
+        (event.kind, event.token),
+        (EventKind::Granted, lease.token())
+    );
+}
+
+#[test]
+fn every_kind_of_event_has_a_name_of_its_own_in_one_word() {
+    use EventKind::{Expired, GivenUp, Granted, Reclaimed, Released, Renewed, Revoked};
+    let kinds = [
+        Granted, Renewed, Released, Expired, Revoked, GivenUp, Reclaimed,
+    ];
+    // Of labels and logs: whoever has a chart of them goes by these.
+    let names = [
+        "granted",
+        "renewed",
+        "released",
+        "expired",
+        "revoked",
+        "given_up",
+        "reclaimed",
+    ];
+    assert_eq!(kinds.map(EventKind::name), names);
+}
+
 /// Under threads, with expiry and waiting: what is told of a key is a history that can have been.
 #[test]
 fn what_is_told_of_a_key_makes_sense_in_order() {

@@ -233,6 +233,38 @@ fn observers_get_along_with_any_range_of_ttls() {
 }
 
 #[test]
+fn an_observer_can_wait_in_a_thread_for_as_long_as_it_takes() {
+    let (locks, _) = manual();
+    let election = Election::new(&locks, "e");
+    let mut observer = election.observe();
+    assert_eq!(observer.wait(), Ok(None), "the first answer comes at once");
+    thread::scope(|scope| {
+        let told = scope.spawn(move || observer.wait());
+        let leadership = election.campaign(7, ms(10)).try_now().expect("free");
+        let leader = told.join().expect("no panic").expect("told");
+        let leader = leader.expect("somebody leads");
+        assert_eq!(
+            (leader.owner, leader.token),
+            (OwnerId(7), leadership.token())
+        );
+    });
+}
+
+#[test]
+fn who_stands_and_who_leads_can_be_printed() {
+    let (locks, _) = manual();
+    let election = Election::new(&locks, "e");
+    let campaign = election.campaign(7, ms(10));
+    let printed = format!("{campaign:?}");
+    assert!(printed.contains("Campaign"), "{printed}");
+    let leadership = campaign.try_now().expect("free");
+    let printed = format!("{leadership:?}");
+    for part in ["Leadership", "7", &leadership.token().to_string()] {
+        assert!(printed.contains(part), "{printed} does not say {part}");
+    }
+}
+
+#[test]
 fn elections_of_other_names_are_others() {
     let (locks, _) = manual();
     let (a, b) = (Election::new(&locks, "a"), Election::new(&locks, "b"));

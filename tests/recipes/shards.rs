@@ -262,6 +262,19 @@ fn all_members_are_seen_whatever_holes_others_left() {
     assert_eq!((pool.members(), locks.len()), (vec![], 0));
 }
 
+/// The last of them is alone in its block, with the first slot of it.
+#[test]
+fn the_first_member_beyond_a_block_of_slots_is_seen() {
+    let (locks, _) = manual();
+    let pool = ShardPool::new(&locks, "pool", 40);
+    let mut members = join_all(&pool, 0..33);
+    assert_eq!(pool.members().len(), 33);
+    members.drain(..32);
+    assert_eq!(pool.members(), [OwnerId(32)]);
+    settle(&mut members);
+    assert_even(&pool, &members);
+}
+
 #[test]
 fn a_manager_with_too_few_places_says_so_and_a_member_keeps_what_it_has() {
     let clock = tenure::ManualClock::new();

@@ -46,6 +46,157 @@ fn a_command_is_applied_once() {
 }
 
 #[test]
+fn a_replica_tells_what_it_has_applied_and_who_holds_what() {
+    let mut replica = replica();
+    assert!(replica.is_empty());
+    let shared = |owner, ttl| acquire(1, owner, ttl).shared();
+    replica.apply(&shared(7, 20 * MS), at(5), 40).unwrap();
+    replica.apply(&shared(8, 10 * MS), at(6), 42).unwrap();
+    assert_eq!(replica.last_applied(), 42);
+    assert_eq!(replica.checkpoint().last_applied(), Some(42));
+    assert_eq!((replica.len(), replica.is_empty()), (2, false));
+
+    let key = Key::from_raw(1);
+    let last = replica.holder(key).expect("it is held");
+    assert_eq!((last.owner, last.token), (OwnerId(7), token(40)));
+    assert_eq!((last.deadline, last.remaining), (at(25), 19 * MS));
+    let holders = replica.holders(key);
+    let held: Vec<_> = holders.iter().map(|it| (it.owner, it.token)).collect();
+    assert_eq!(held, [(OwnerId(7), token(40)), (OwnerId(8), token(42))]);
+    assert_eq!(replica.holder(Key::from_raw(2)), None);
+
+    let printed = format!("{replica:?}");
+    for part in ["Replica", "last_applied: 42", "leases: 2"] {
+        assert!(printed.contains(part), "{printed} does not say {part}");
+    }
+    assert!(!printed.contains(&SEED.get().to_string()), "{printed}");
+    replica.apply(&Command::Advance, at(25), 43).unwrap();
+    assert!(replica.is_empty());
+}
+
+fn granted(outcome: &Outcome) -> FencingToken {
+    let Outcome::Granted { token, .. } = *outcome else {
+        panic!("{outcome:?}")
+    };
+    token
+}
+
+#[test]
+fn only_the_owner_enters_its_lease_again_and_only_in_a_mode_that_it_covers() {
+    let mut replica = replica();
+    let mut index = 0;
+    let mut apply = |command: &Command| {
+        index += 1;
+        replica.apply(command, at(1), index).unwrap()
+    };
+    let exclusive = acquire(1, 7, 10 * MS);
+    let first = granted(&apply(&exclusive.clone().reentrant()));
+    // Others, and who does not ask to enter, are refused.
+    let held = |outcome: &Outcome, by: FencingToken| matches!(outcome, Outcome::Refused(Refusal::Held { token, .. }) if *token == by);
+    assert!(held(&apply(&acquire(1, 8, 10 * MS).reentrant()), first));
+    assert!(held(&apply(&exclusive), first));
+    // Its own lease covers all modes; the token is the same.
+    for again in [exclusive.clone(), exclusive.shared()] {
+        let outcome = apply(&again.reentrant());
+        assert!(
+            matches!(outcome, Outcome::Entered { token, .. } if token == first),
+            "{outcome:?}"
+        );
+    }
+    // A shared one covers none but its own.
+    let shared = acquire(2, 7, 10 * MS).shared();
+    let second = granted(&apply(&shared));
+    assert!(held(&apply(&acquire(2, 7, 10 * MS).reentrant()), second));
+    let outcome = apply(&shared.clone().reentrant());
+    assert!(
+        matches!(outcome, Outcome::Entered { token, .. } if token == second),
+        "{outcome:?}"
+    );
+    let other = granted(&apply(&acquire(2, 8, 10 * MS).shared().reentrant()));
+    assert!(
+        other > second,
+        "who shares with another has a lease of its own"
+    );
+}
+
+#[test]
+fn what_is_asked_for_is_granted_within_its_limits_and_refused_beyond() {
+    let mut replica = replica();
+    let mut index = 0;
+    let mut apply = |command: Command| {
+        index += 1;
+        replica.apply(&command, at(0), index).unwrap()
+    };
+    let nanosecond = Duration::from_nanos(1);
+    let ttl = Duration::ZERO;
+    let min = nanosecond;
+    let too_short = Outcome::Refused(Refusal::TtlTooShort { ttl, min });
+    assert_eq!(apply(acquire(1, 1, ttl)), too_short);
+    let shortest = granted(&apply(acquire(1, 1, nanosecond)));
+    let key = Key::from_raw(1);
+    assert_eq!(apply(Command::renew(key, shortest, ttl)), too_short);
+    let outcome = apply(Command::renew(key, shortest, nanosecond));
+    assert!(matches!(outcome, Outcome::Renewed { .. }), "{outcome:?}");
+    granted(&apply(acquire(2, 1, LONGEST)));
+    let (ttl, max) = (LONGEST + nanosecond, LONGEST);
+    let too_long = Outcome::Refused(Refusal::TtlTooLong { ttl, max });
+    assert_eq!(apply(acquire(3, 1, ttl)), too_long);
+
+    let most = (1 << 30) - 1;
+    for of in [0, most + 1, u32::MAX] {
+        let refused = Outcome::Refused(Refusal::Permits { of });
+        assert_eq!(apply(acquire(4, 1, MS).permit(of)), refused);
+    }
+    for (key, of) in [(4, 1), (5, most)] {
+        granted(&apply(acquire(key, 1, MS).permit(of)));
+    }
+    // A shared lease alone can be upgraded.
+    let permit = granted(&apply(acquire(6, 1, MS).permit(2)));
+    let shared = granted(&apply(acquire(7, 1, MS).shared()));
+    let upgrade = |key, token| Command::Upgrade {
+        key: Key::from_raw(key),
+        token,
+        ttl: MS,
+    };
+    for (key, token, mode) in [
+        (1, shortest, Mode::Exclusive),
+        (6, permit, Mode::Permit { of: 2 }),
+    ] {
+        let refused = Outcome::Refused(Refusal::Mode { mode });
+        assert_eq!(apply(upgrade(key, token)), refused);
+    }
+    assert!(granted(&apply(upgrade(7, shared))) > shared);
+}
+
+#[test]
+fn a_key_that_is_kept_free_says_for_how_long() {
+    let mut replica = replica();
+    let kept = acquire(1, 1, 10 * MS).lock_delay(20 * MS);
+    replica.apply(&kept, at(0), 1).unwrap();
+    let outcome = replica.apply(&acquire(1, 2, 10 * MS), at(15), 2).unwrap();
+    let remaining = 15 * MS;
+    assert_eq!(outcome, Outcome::Refused(Refusal::Delayed { remaining }));
+    let outcome = replica.apply(&acquire(1, 2, 10 * MS), at(30), 3).unwrap();
+    granted(&outcome);
+}
+
+/// Replicas of one cluster may be of several versions while they are brought up to date, and refuse the same.
+#[test]
+fn the_end_of_time_is_the_same_in_every_version() {
+    for (tick, end) in [
+        (Duration::from_micros(100), 429_496_310_169_600_000),
+        (MS, 4_294_963_101_696_000_000),
+        (7 * MS, 18_320_254_473_703_000_000),
+        (Duration::from_secs(3600), 18_320_252_400_000_000_000),
+    ] {
+        let options = ReplicaOptions::new().tick(tick);
+        let replica = Replica::with_options(SEED, options).unwrap();
+        assert_eq!(replica.end(), Timestamp::from_nanos(end), "{tick:?}");
+        assert_eq!(u128::from(end) % tick.as_nanos(), 0, "a whole tick");
+    }
+}
+
+#[test]
 fn an_index_that_is_no_token_is_refused() {
     let mut replica = replica();
     let last = (1 << 63) - 1 - (1 << 56);
@@ -110,6 +261,8 @@ fn time_ends_in_the_same_place_on_every_replica() {
         );
         let (_, delayed) = replica.checkpoint().delayed().next().unwrap();
         assert_eq!(delayed, LONGEST);
+        let after = Replica::from_checkpoint(&replica.checkpoint()).unwrap();
+        assert_eq!(after.checkpoint(), replica.checkpoint());
     }
 }
 
@@ -261,6 +414,58 @@ fn what_no_replica_can_have_written_is_refused() {
         let mut checkpoint = good.clone();
         *checkpoint.pointer_mut(place).unwrap() = value.clone();
         assert!(read(checkpoint).is_err(), "{place}: {value}");
+    }
+}
+
+#[test]
+fn what_lasts_as_long_as_anything_can_is_read_again_and_nothing_longer() {
+    let mut replica = replica();
+    replica.apply(&acquire(1, 7, 10 * MS), at(5), 38).unwrap();
+    let terms = acquire(2, 7, 10 * MS).lock_delay(MS).min_hold(MS);
+    replica.apply(&terms, at(5), 39).unwrap();
+    let kept = acquire(3, 7, 10 * MS).min_hold(20 * MS);
+    replica.apply(&kept, at(5), 40).unwrap();
+    let release = Command::release(Key::from_raw(3), token(40));
+    replica.apply(&release, at(5), 41).unwrap();
+    let good = serde_json::to_value(replica.checkpoint()).unwrap();
+    let left = (replica.end().as_nanos() - at(5).as_nanos(), "lasts longer");
+    let longest = LONGEST.as_nanos() as u64;
+    for (place, (most, says)) in [
+        ("/leases/0/remaining", left),
+        ("/leases/1/terms/lock_delay", (longest, "lasts longer")),
+        ("/leases/1/terms/min_hold", (2 * longest, "lasts longer")),
+        ("/kept/0/remaining", (2 * longest, "kept free for longer")),
+    ] {
+        let read = |value: u64| {
+            let mut checkpoint = good.clone();
+            *checkpoint.pointer_mut(place).expect(place) = value.into();
+            let checkpoint: Checkpoint = serde_json::from_value(checkpoint).unwrap();
+            Replica::from_checkpoint(&checkpoint)
+        };
+        assert!(read(most).is_ok(), "{place}: {most}");
+        for longer in [most + 1, most + MS.as_nanos() as u64] {
+            let error = read(longer).unwrap_err().to_string();
+            assert!(error.contains(says), "{place}: {longer}: {error}");
+        }
+    }
+}
+
+#[test]
+fn leases_and_keys_that_are_kept_free_count_together_when_a_replica_is_read() {
+    let mut replica = replica();
+    replica.apply(&acquire(1, 7, 10 * MS), at(5), 1).unwrap();
+    for key in [2, 3] {
+        let kept = acquire(key, 7, 10 * MS).min_hold(20 * MS);
+        replica.apply(&kept, at(5), 2 * key).unwrap();
+        let release = Command::release(Key::from_raw(key.into()), token(2 * key));
+        replica.apply(&release, at(5), 2 * key + 1).unwrap();
+    }
+    let good = serde_json::to_value(replica.checkpoint()).unwrap();
+    for (max_leases, is_good) in [(2, false), (3, true)] {
+        let mut checkpoint = good.clone();
+        checkpoint["log"]["max_leases"] = max_leases.into();
+        let read = serde_json::from_value::<Checkpoint>(checkpoint);
+        assert_eq!(read.is_ok(), is_good, "{max_leases}: {read:?}");
     }
 }
 

@@ -112,6 +112,43 @@ fn grants_stop_a_margin_before_the_authority_could_have_lapsed() {
 }
 
 #[test]
+fn an_authority_that_could_not_be_renewed_at_once_is_tried_again_in_time() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(Some(TERM), 1_000);
+    let lease = locks.try_acquire("a", 1, TTL).unwrap();
+    // It is due after a third of the term.
+    let due = TERM / 3;
+    ledger.clock.advance(due);
+    stop(&ledger);
+    let again = locks.tend_reservation(Duration::ZERO);
+    assert_eq!(again, Some(TERM / 20), "not at once, and not too late");
+    assert!(lease.is_live());
+
+    ledger.shard().fails = None;
+    let keep_alives = ledger.shard().keep_alives;
+    ledger.clock.advance(TERM / 20);
+    locks.tend_reservation(Duration::ZERO);
+    assert_eq!(ledger.shard().keep_alives, keep_alives + 1);
+    assert_eq!(locks.standing().unwrap().error, None);
+    // As long as if it had never failed.
+    lease.renew(TTL).unwrap();
+    ledger.clock.advance(TERM.saturating_sub(2 * MARGIN));
+    assert!(lease.is_live());
+}
+
+#[test]
+fn a_shard_that_another_has_is_asked_for_sooner_again_than_a_backend_that_fails() {
+    let ledger = Ledger::new();
+    let _first = ledger.manager(Some(TERM), 1_000);
+    let second = ledger.manager(Some(TERM), 1_000);
+    let held = second.tend_reservation(Duration::ZERO);
+    stop(&ledger);
+    let failed = second.tend_reservation(Duration::ZERO);
+    assert_eq!(held, Some(Duration::from_millis(50)));
+    assert_eq!(failed, Some(Duration::from_millis(200)));
+}
+
+#[test]
 fn before_the_limit_a_lease_can_be_released_though_the_backend_is_down() {
     let ledger = Ledger::new();
     let locks = ledger.manager(Some(TERM), 1_000);

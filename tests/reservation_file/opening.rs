@@ -109,6 +109,14 @@ fn a_link_to_the_file_is_the_file() {
 }
 
 #[test]
+fn a_link_that_leads_back_to_itself_is_told_from_one_to_nothing() {
+    let (_directory, path) = unused();
+    symlink(&path, &path).unwrap();
+    let text = assert_storage(File::open(&path), &path);
+    assert!(!text.contains("link to nothing"), "{text}");
+}
+
+#[test]
 fn a_path_without_a_directory_is_in_the_current_one() {
     // `..` and the like have no name that a file could have.
     for path in ["", "..", "/.."] {

@@ -128,6 +128,23 @@ fn a_directory_that_is_not_there_is_an_error_that_names_the_file() {
     assert!(error.to_string().contains("no/value"), "{error}");
 }
 
+#[test]
+fn what_cannot_be_read_is_not_taken_for_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("value");
+    fs::create_dir(&path).unwrap();
+    for error in [
+        read(&path, token(34)).unwrap_err(),
+        write(&path, token(34), b"1").unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("value: "), "{error}");
+    }
+    assert!(
+        !directory.path().join("value#1").exists(),
+        "nothing was put in its place"
+    );
+}
+
 /// The program is one of util-linux, which is on every Linux; what is tested is the lock of the system.
 #[test]
 #[cfg(target_os = "linux")]

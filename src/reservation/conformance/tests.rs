@@ -2,10 +2,14 @@
 
 mod shard;
 
+use std::mem;
+use std::num::NonZeroU64;
 use std::thread;
+use std::time::Duration;
 
 use self::shard::{Fault, SLACK, Shard, TERM};
 use super::*;
+use crate::reservation::{Block, Memory};
 
 fn outcome(kind: Options, fault: Fault) -> Result<(), Failure> {
     let kind = kind.rounds(6).slack(SLACK);
@@ -45,6 +49,86 @@ fn backends_that_keep_their_promises_pass() {
         let outcome = outcome(kind.clone(), Fault::None);
         assert_eq!(outcome, Ok(()), "{kind:?}");
     }
+}
+
+#[test]
+fn a_failure_reads_the_same_when_a_test_ends_with_it() {
+    let failure = outcome(Options::shared(), Fault::OneTooFew).expect_err("nobody noticed");
+    let printed = format!("{failure:?}");
+    assert_eq!(printed, failure.to_string());
+    assert!(printed.contains(failure.check()), "{printed}");
+}
+
+/// Of a shard of that kind, which somebody else has for ever.
+fn nobody_gets_it(options: &Options) -> Result<(), Failure> {
+    blocks_of_many_clients_never_overlap(options, || {
+        let holder = "somebody else".to_owned();
+        Err::<Memory, _>(ReservationError::Held { holder })
+    })
+}
+
+#[test]
+fn a_shard_that_no_client_ever_gets_is_noticed_if_one_was_to_get_it() {
+    let options = Options::one_at_a_time().rounds(1).threads(2);
+    let failure = nobody_gets_it(&options).expect_err("nobody noticed");
+    assert!(failure.to_string().contains("ever got"), "{failure}");
+    assert_eq!(nobody_gets_it(&options.clone().rounds(0)), Ok(()));
+    assert_eq!(nobody_gets_it(&options.threads(0)), Ok(()));
+}
+
+/// Has lost an authority that no term was said of.
+struct Loses;
+
+impl Reservation for Loses {
+    fn reserve(&mut self, _: NonZeroU64) -> Result<Block, ReservationError> {
+        Err(ReservationError::Lost)
+    }
+}
+
+#[test]
+fn a_loss_without_a_term_is_noticed() {
+    let options = Options::shared().rounds(1);
+    let failure = run(&options, || Ok(Loses)).expect_err("nobody noticed");
+    assert!(failure.to_string().contains("not to be had"), "{failure}");
+}
+
+/// Stands still for a term before its first block, as a busy machine may.
+struct Stands<R> {
+    client: R,
+    stood: bool,
+}
+
+impl<R: Reservation> Reservation for Stands<R> {
+    fn campaign(&mut self, patience: Duration) -> Result<(), ReservationError> {
+        self.client.campaign(patience)
+    }
+
+    fn keep_alive(&mut self) -> Result<Option<Duration>, ReservationError> {
+        self.client.keep_alive()
+    }
+
+    fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
+        if !mem::replace(&mut self.stood, true) {
+            thread::sleep(TERM);
+        }
+        self.client.reserve(tokens)
+    }
+
+    fn resign(&mut self) {
+        self.client.resign();
+    }
+}
+
+#[test]
+fn a_term_that_ends_while_the_machine_stands_still_is_no_failure() {
+    let kind = Options::elected(TERM).slack(SLACK);
+    let shard = Shard::new(kind.clone(), Fault::None);
+    let outcome = blocks_are_as_asked_for(&kind, || {
+        let client = shard.open()?;
+        let stood = false;
+        Ok(Stands { client, stood })
+    });
+    assert_eq!(outcome, Ok(()));
 }
 
 #[test]

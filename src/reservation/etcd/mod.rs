@@ -228,3 +228,33 @@ impl fmt::Debug for EtcdOptions {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_names_the_shard_and_no_password() {
+        let connect = ConnectOptions::new().with_user("me", "hunter2");
+        let options = Etcd::options(["127.0.0.1:2379"], "orders/7");
+        let options = options.name("node 3").connect_options(connect.clone());
+        let etcd = Etcd {
+            session: Box::new(Session {
+                endpoints: options.endpoints.clone(),
+                connect,
+                leader: "tenure/orders/7/leader".to_owned(),
+                mark: "tenure/orders/7/mark".to_owned(),
+                name: options.name.clone(),
+                term: 10,
+                timeout: options.term,
+                knows: Knowledge::default(),
+            }),
+        };
+        for printed in [format!("{options:?}"), format!("{etcd:?}")] {
+            for part in ["Etcd", "127.0.0.1:2379", "orders/7", "node 3"] {
+                assert!(printed.contains(part), "{printed} does not say {part}");
+            }
+            assert!(!printed.contains("hunter2"), "{printed}");
+        }
+    }
+}

@@ -422,21 +422,28 @@ fn code(error: &Error) -> Option<i32> {
 }
 
 fn fault(error: &Error) -> Fault {
-    let reason = match error {
-        Error::GRpcStatus(status) => format!("etcd: {}", status.message()),
-        other => format!("etcd: {other}"),
-    };
-    match (code(error), error) {
-        (Some(RESOURCE_EXHAUSTED), _) => Fault::Final(ReservationError::Storage { reason }),
-        (Some(INVALID_ARGUMENT | PERMISSION_DENIED | UNIMPLEMENTED), _)
-        | (None, Error::InvalidArgs(_) | Error::InvalidUri(_)) => Fault::Final(unavailable(reason)),
+    match error {
+        Error::GRpcStatus(status) => meaning(i32::from(status.code()), status.message()),
+        Error::InvalidArgs(_) | Error::InvalidUri(_) => {
+            Fault::Final(unavailable(format!("etcd: {error}")))
+        }
+        other => Fault::Passing(format!("etcd: {other}")),
+    }
+}
+
+/// What an error of the server means.
+fn meaning(code: i32, message: &str) -> Fault {
+    let reason = format!("etcd: {message}");
+    match code {
+        RESOURCE_EXHAUSTED => Fault::Final(ReservationError::Storage { reason }),
+        INVALID_ARGUMENT | PERMISSION_DENIED | UNIMPLEMENTED => Fault::Final(unavailable(reason)),
         _ => Fault::Passing(reason),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::*;
 
     #[test]
     fn a_mark_is_what_this_crate_writes_and_nothing_else() {
@@ -455,5 +462,35 @@ mod tests {
         for stored in foreign {
             assert!(parse(stored).is_err(), "{stored:?}");
         }
+    }
+
+    #[test]
+    fn what_the_server_says_is_told_apart_by_what_helps() {
+        const UNAVAILABLE: i32 = 14;
+        for code in [UNAVAILABLE, NOT_FOUND] {
+            let meant = meaning(code, "said");
+            assert!(matches!(&meant, Fault::Passing(_)), "{code}: {meant:?}");
+        }
+        let reason = || "etcd: said".to_owned();
+        for code in [INVALID_ARGUMENT, PERMISSION_DENIED, UNIMPLEMENTED] {
+            let meant = meaning(code, "said");
+            let unavailable = unavailable(reason());
+            assert!(
+                matches!(&meant, Fault::Final(error) if *error == unavailable),
+                "{code}: {meant:?}"
+            );
+        }
+        let full = ReservationError::Storage { reason: reason() };
+        let meant = meaning(RESOURCE_EXHAUSTED, "said");
+        assert!(
+            matches!(&meant, Fault::Final(error) if *error == full),
+            "{meant:?}"
+        );
+        // Not from a server: no other attempt is better.
+        let meant = fault(&Error::InvalidArgs("said".to_owned()));
+        assert!(
+            matches!(meant, Fault::Final(ReservationError::Unavailable { .. })),
+            "{meant:?}"
+        );
     }
 }

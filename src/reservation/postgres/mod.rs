@@ -291,14 +291,41 @@ impl fmt::Debug for PostgresOptions {
 
 #[cfg(test)]
 mod tests {
-    use super::{Postgres, Statements, TABLE, quoted};
+    use super::{Dialer, Knowledge, NoTls, Postgres, Session, Statements, TABLE, quoted};
 
     #[test]
     fn a_table_is_an_identifier_and_nothing_else() {
         assert_eq!(quoted("app.Tokens").unwrap(), r#""app"."Tokens""#);
         assert_eq!(quoted(r#"a"; DROP"#).unwrap(), r#""a""; DROP""#);
+        let longest = "x".repeat(63);
+        assert_eq!(quoted(&longest).unwrap(), format!("\"{longest}\""));
         for name in ["", "a.", ".a", "a.b.c", "a\0", &"x".repeat(64)] {
             assert!(quoted(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_names_the_shard_and_no_password() {
+        let config: tokio_postgres::Config = "user=me password=hunter2".parse().unwrap();
+        let options = Postgres::options(config.clone(), "orders/7");
+        let options = options.table("app.tokens").name("node 3");
+        let postgres = Postgres {
+            session: Session {
+                dial: Box::new(Dialer { config, tls: NoTls }),
+                statements: Statements::of(TABLE),
+                table: options.table.clone(),
+                shard: options.shard.clone(),
+                name: options.name.clone(),
+                term: options.term,
+                timeout: options.term,
+                knows: Knowledge::default(),
+            },
+        };
+        for printed in [format!("{options:?}"), format!("{postgres:?}")] {
+            for part in ["Postgres", "app.tokens", "orders/7", "node 3"] {
+                assert!(printed.contains(part), "{printed} does not say {part}");
+            }
+            assert!(!printed.contains("hunter2"), "{printed}");
         }
     }
 

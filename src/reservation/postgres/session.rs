@@ -376,36 +376,39 @@ impl Session {
             let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
             return Fault::Passing(format!("PostgreSQL: {error}{cause}"));
         };
-        let reason = format!("PostgreSQL: {} ({})", told.message(), told.code().code());
-        let code = told.code();
-        if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
-            // After a failover, another of the configured hosts may be the one that can be written to.
-            return Fault::Passing(format!(
-                "{reason}; this server is a standby, or set to be read only: connect to its primary"
-            ));
+        meaning(&self.table, told.code(), told.message())
+    }
+}
+
+/// What an error of the server means.
+fn meaning(table: &str, code: &SqlState, message: &str) -> Fault {
+    let reason = format!("PostgreSQL: {message} ({})", code.code());
+    if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
+        // After a failover, another of the configured hosts may be the one that can be written to.
+        return Fault::Passing(format!(
+            "{reason}; this server is a standby, or set to be read only: connect to its primary"
+        ));
+    }
+    if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INSUFFICIENT_PRIVILEGE {
+        return Fault::Final(ReservationError::Storage {
+            reason: format!(
+                "{reason}; have the table created by its owner, and grant SELECT, INSERT and UPDATE"
+            ),
+        });
+    }
+    match &code.code()[..2] {
+        // Columns that don't exist or have other types, and numbers out of their range.
+        "42" | "22" | "23" => Fault::Final(ReservationError::Corrupt {
+            reason: format!(
+                "the table {table} is not as this crate makes it: {reason}; put it right, or name another"
+            ),
+        }),
+        "53" if *code != SqlState::TOO_MANY_CONNECTIONS => {
+            Fault::Final(ReservationError::Storage { reason })
         }
-        if *code == SqlState::UNDEFINED_TABLE || *code == SqlState::INSUFFICIENT_PRIVILEGE {
-            return Fault::Final(ReservationError::Storage {
-                reason: format!(
-                    "{reason}; have the table created by its owner, and grant SELECT, INSERT and UPDATE"
-                ),
-            });
-        }
-        match &code.code()[..2] {
-            // Columns that don't exist or have other types, and numbers out of their range.
-            "42" | "22" | "23" => Fault::Final(ReservationError::Corrupt {
-                reason: format!(
-                    "the table {} is not as this crate makes it: {reason}; put it right, or name another",
-                    self.table
-                ),
-            }),
-            "53" if *code != SqlState::TOO_MANY_CONNECTIONS => {
-                Fault::Final(ReservationError::Storage { reason })
-            }
-            // Who we are, and which database: no second attempt will be better.
-            "28" | "3D" => Fault::Final(unavailable(reason)),
-            _ => Fault::Passing(reason),
-        }
+        // Who we are, and which database: no second attempt will be better.
+        "28" | "3D" => Fault::Final(unavailable(reason)),
+        _ => Fault::Passing(reason),
     }
 }
 
@@ -416,4 +419,39 @@ fn incarnation() -> String {
 
 fn text<T: ToSql + Sync>(value: &T) -> (&(dyn ToSql + Sync), Type) {
     (value, Type::TEXT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_is_told_apart_by_what_helps() {
+        let meant = |code| match meaning("tokens", &code, "said") {
+            Fault::Passing(reason) => ("another attempt", reason),
+            Fault::Final(ReservationError::Storage { reason }) => ("room or rights", reason),
+            Fault::Final(ReservationError::Corrupt { reason }) => ("another table", reason),
+            Fault::Final(ReservationError::Unavailable { reason }) => ("other options", reason),
+            Fault::Final(error) => panic!("{error}"),
+        };
+        for (code, helps) in [
+            (SqlState::READ_ONLY_SQL_TRANSACTION, "another attempt"),
+            (SqlState::ADMIN_SHUTDOWN, "another attempt"),
+            (SqlState::TOO_MANY_CONNECTIONS, "another attempt"),
+            (SqlState::DISK_FULL, "room or rights"),
+            (SqlState::OUT_OF_MEMORY, "room or rights"),
+            (SqlState::UNDEFINED_TABLE, "room or rights"),
+            (SqlState::INSUFFICIENT_PRIVILEGE, "room or rights"),
+            (SqlState::UNDEFINED_COLUMN, "another table"),
+            (SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "another table"),
+            (SqlState::CHECK_VIOLATION, "another table"),
+            (SqlState::INVALID_PASSWORD, "other options"),
+            (SqlState::INVALID_CATALOG_NAME, "other options"),
+        ] {
+            let said = format!("said ({})", code.code());
+            let (meant, reason) = meant(code);
+            assert_eq!(meant, helps, "{said}");
+            assert!(reason.contains(&said), "{reason}");
+        }
+    }
 }
