@@ -246,3 +246,24 @@ fn a_manager_whose_first_block_cannot_be_had_is_not_built() {
     ));
     assert!(ledger.builder(None, 5).build().is_ok());
 }
+
+/// A token that no block to come will reach is refused when the turn comes, and holds nobody up.
+#[test]
+fn who_waits_for_a_token_beyond_the_block_is_told_so_when_its_turn_comes() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 100);
+    let held = locks.try_acquire("a", 1, TTL).unwrap();
+    let far = FencingToken::new(1_000_000).unwrap();
+    let mut waiting = crate::common::Task::pending(locks.acquire("a", 2, TTL).at_least(far));
+    let mut next = crate::common::Task::pending(locks.acquire("a", 3, TTL));
+    held.release().unwrap();
+    let refused = waiting.poll().expect("its turn").map(drop);
+    assert_eq!(
+        refused,
+        Err(AcquireError::TokensNotReserved {
+            wanted: 1_000_000,
+            last: 100
+        })
+    );
+    assert!(next.poll().expect("its turn").is_ok());
+}
