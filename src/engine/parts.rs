@@ -44,10 +44,12 @@ fn a_thread_has_one_part_of_each_manager_as_long_as_it_lives() {
         assert!(all.iter().all(|locks| parts(locks) == 1));
     }
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let other = scope.spawn(|| {
             all.iter().for_each(|locks| use_it(locks, 7));
-            assert!(all.iter().all(|locks| parts(locks) == 2));
+            all.iter().map(parts).collect::<Vec<_>>()
         });
+        // Joined, its variables are gone as well.
+        assert_eq!(other.join().unwrap(), [2; 4]);
     });
     assert!(all.iter().all(|locks| parts(locks) == 1));
     // The part of this one, and no other.
@@ -88,18 +90,20 @@ impl Clock for Meddling {
 fn what_a_clock_does_with_managers_leaves_one_part_of_each() {
     let clock = Meddling::default();
     let locks = manager(clock.clone());
-    let mut all = vec![locks.clone()];
-    all.extend((0..3).map(|_| manager(ManualClock::new())));
-    *clock.others.lock() = all.clone();
-    for round in 0..5 {
-        use_it(&locks, 10 + round);
-        let shared = locks.acquire(round, 1, TTL).shared().try_now().unwrap();
-        drop(shared);
-        let left: Vec<usize> = all.iter().map(parts).collect();
-        assert_eq!(left, [1; 4]);
+    let others: Vec<LockManager> = (0..3).map(|_| manager(ManualClock::new())).collect();
+    // The very manager that reads it, and then others.
+    for meddled in [vec![locks.clone()], others.clone()] {
+        *clock.others.lock() = meddled;
+        for round in 0..5 {
+            use_it(&locks, 10 + round);
+            let shared = locks.acquire(round, 1, TTL).shared().try_now().unwrap();
+            drop(shared);
+            assert_eq!(parts(&locks), 1);
+        }
     }
     clock.others.lock().clear();
-    assert!(all.iter().all(LockManager::is_empty));
+    assert!(others.iter().all(|other| parts(other) == 1));
+    assert!(locks.is_empty() && others.iter().all(LockManager::is_empty));
 }
 
 /// The buckets of a manager that is gone go as well, as soon as the thread meets another one.

@@ -74,6 +74,28 @@ fn who_asks_after_a_lease_that_is_over_leaves_no_cell_behind() {
     assert!(cells < 500, "{cells} cells");
 }
 
+/// Neither its own plain lease nor somebody else's becomes more than that by a call that changes nothing.
+#[test]
+fn who_is_refused_takes_no_cell() {
+    let (manager, _) = manual();
+    let leases: Vec<_> = (0..1_000_u64)
+        .map(|key| {
+            let mut over = manager.try_acquire(key, 3, 10 * MS).expect("free");
+            manager.release(key, over.token()).expect("live");
+            let lease = manager.try_acquire(key, 1, 10 * MS).expect("free");
+            let again = manager.acquire(key, 1, 10 * MS);
+            assert!(again.try_now().is_err(), "it is not reentrant");
+            let other = manager.acquire(key, 2, 10 * MS);
+            assert!(other.reentrant().try_now().is_err(), "somebody else's");
+            assert!(over.downgrade().is_err());
+            lease
+        })
+        .collect();
+    let stats = manager.stats();
+    assert!(stats.cells < 1_500, "{stats:?}");
+    drop(leases);
+}
+
 /// They have one mark each, and the session one timer for them all.
 #[test]
 fn a_lease_of_a_session_takes_one_cell() {

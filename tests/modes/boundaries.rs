@@ -169,21 +169,30 @@ fn a_reentrant_acquisition_is_refused_by_a_lease_that_it_cannot_enter() {
     }
 }
 
-/// A key whose lease is in its record is held, also if no other lease may be granted.
+/// A key that is held or kept free by its record is told of as ever, also if no other lease may be granted.
 #[test]
-fn a_full_manager_says_who_holds_a_key() {
+fn a_full_manager_says_who_holds_a_key_or_for_how_long_it_is_kept_free() {
     let manager = LockManager::builder()
         .clock(ManualClock::new())
         .driver(false)
         .max_keys(1)
         .build()
         .expect("these options are in order");
-    let _shared = manager.acquire("k", 1, ms(10)).shared().try_now();
-    let held = manager.try_acquire("k", 2, ms(10)).map(drop);
+    let shared = manager.acquire("k", 1, ms(10)).shared().min_hold(ms(5));
+    let shared = shared.try_now().expect("free");
+    let asked = |key| manager.try_acquire(key, 2, ms(10)).map(drop);
+    let held = asked("k");
     assert!(
         matches!(held, Err(AcquireError::Held { owner, .. }) if owner.0 == 1),
         "{held:?}"
     );
-    let full = manager.try_acquire("other", 2, ms(10)).map(drop);
-    assert_eq!(full, Err(AcquireError::CapacityExceeded { capacity: 1 }));
+    let full = Err(AcquireError::CapacityExceeded { capacity: 1 });
+    assert_eq!(asked("other"), full);
+    shared.release().expect("live");
+    let delayed = asked("k");
+    assert!(
+        matches!(delayed, Err(AcquireError::Delayed { .. })),
+        "{delayed:?}"
+    );
+    assert_eq!(asked("other"), full, "what is kept free takes a place");
 }
