@@ -75,7 +75,7 @@ impl Clock for Meddling {
     fn now(&self) -> Timestamp {
         if !WITHIN.replace(true) {
             let others = self.others.lock().clone();
-            others.iter().for_each(|other| use_it(other, 1));
+            others.iter().for_each(|other| use_it(other, 1_000));
             WITHIN.set(false);
         }
         Timestamp::from_nanos(1_000_000_000)
