@@ -227,6 +227,11 @@ fn what_a_full_table_grants_it_ends_in_time() {
     let session = engine.open_session(crate::OwnerId(1), 500 * MS, false);
     let session = session.expect("there is room");
     let leases = fill(&engine);
+    // The session has a timer: its lease takes a mark, and one place is enough.
+    engine.revoke(Key::from_raw(50), engine.time.now());
+    let mut wish = Wish::plain(plain(leases + 50, 100));
+    wish.session = Some(Arc::clone(&session));
+    assert!(engine.enter_now(&wish).is_ok());
     let mut granted = 0;
     for key in 0..20 {
         // One more place each time.
