@@ -186,9 +186,11 @@ fn all_leases_of_a_full_table_can_be_watched() {
 
 /// Takes all that there is room for, plain; so many leases.
 fn fill(engine: &Arc<Engine<Narrow>>) -> u64 {
-    (0..)
-        .take_while(|&key| engine.enter_now(&Wish::plain(plain(key, 500))).is_ok())
-        .count() as u64
+    let mut leases = 0;
+    while engine.enter_now(&Wish::plain(plain(leases, 500))).is_ok() {
+        leases += 1;
+    }
+    leases
 }
 
 fn plain(key: u64, ttl: u32) -> Request {

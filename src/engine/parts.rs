@@ -45,7 +45,9 @@ fn a_thread_has_one_part_of_each_manager_as_long_as_it_lives() {
     }
     thread::scope(|scope| {
         let other = scope.spawn(|| {
-            all.iter().for_each(|locks| use_it(locks, 7));
+            for locks in &all {
+                use_it(locks, 7);
+            }
             all.iter().map(parts).collect::<Vec<_>>()
         });
         // Joined, its variables are gone as well.
@@ -75,7 +77,9 @@ impl Clock for Meddling {
     fn now(&self) -> Timestamp {
         if !WITHIN.replace(true) {
             let others = self.others.lock().clone();
-            others.iter().for_each(|other| use_it(other, 1_000));
+            for other in &others {
+                use_it(other, 1_000);
+            }
             WITHIN.set(false);
         }
         Timestamp::from_nanos(1_000_000_000)

@@ -6,6 +6,11 @@ use tenure::{AcquireError, EventKind, LockManager, Loss, ManualClock};
 
 use crate::{Task, assert_idle, manual, ms, pass};
 
+/// One nanosecond less.
+fn just_under(duration: Duration) -> Duration {
+    duration.saturating_sub(Duration::from_nanos(1))
+}
+
 #[test]
 fn a_lease_at_its_deadline_is_on_no_list() {
     let (manager, clock) = manual();
@@ -15,7 +20,7 @@ fn a_lease_at_its_deadline_is_on_no_list() {
     let _waited_for = manager.try_acquire("waited for", 1, ms(10)).expect("free");
     let _waits = Task::pending(manager.acquire("waited for", 2, ms(10)));
     let holders = || -> usize { manager.snapshot().iter().map(|key| key.holders.len()).sum() };
-    clock.advance(ms(10) - Duration::from_nanos(1));
+    clock.advance(just_under(ms(10)));
     assert_eq!((manager.iter().count(), holders()), (3, 3));
     clock.advance(Duration::from_nanos(1));
     assert_eq!((manager.iter().count(), holders()), (0, 0));
@@ -33,7 +38,7 @@ fn a_snapshot_says_for_how_long_a_key_is_kept_free() {
     let delayed = || manager.snapshot().first().and_then(|key| key.delayed);
     let told = delayed().expect("kept free");
     assert!(told >= ms(10) && told <= ms(12), "{told:?}");
-    clock.advance(told - Duration::from_nanos(1));
+    clock.advance(just_under(told));
     assert_eq!(delayed(), Some(Duration::from_nanos(1)));
     clock.advance(Duration::from_nanos(1));
     assert_eq!(delayed(), None);
@@ -50,7 +55,7 @@ fn a_lock_delay_after_a_revocation_is_no_shorter_than_it_says() {
         .expect("free");
     clock.advance(Duration::from_micros(500));
     manager.revoke("k").expect("held");
-    clock.advance(ms(5) - Duration::from_nanos(1));
+    clock.advance(just_under(ms(5)));
     let early = manager.try_acquire("k", 2, ms(10)).map(drop);
     assert!(
         matches!(early, Err(AcquireError::Delayed { .. })),
