@@ -343,4 +343,44 @@ mod tests {
         let there = list.iter().filter(|it| it.strong_count() > 0).count();
         assert_eq!(there, STAY);
     }
+
+    /// I9: a lease that lasts may be watched many times.
+    #[test]
+    fn who_has_stopped_watching_takes_no_room_for_long() {
+        let stay: Vec<_> = (0..20).map(|_| Signal::new()).collect();
+        let (mut record, mut holder) = (Record::default(), Holder::new(1, 1, None, 10));
+        for it in &stay {
+            for _ in 0..100 {
+                record.watch(1, &Signal::new());
+                holder.watch(&Signal::new());
+            }
+            record.watch(1, it);
+            holder.watch(it);
+        }
+        let watches = record.take_watches(1);
+        for watches in [watches, holder.watches] {
+            assert!(watches.len() <= 4 * stay.len());
+            let there = watches.iter().filter(|it| it.strong_count() > 0);
+            assert_eq!(there.count(), stay.len());
+        }
+    }
+
+    /// A lease that was to move into the record, and has not: who watches it hears of its end still.
+    #[test]
+    fn watches_that_are_put_back_are_told() {
+        let (stays, goes) = (Signal::new(), Signal::new());
+        let mut record = Record::default();
+        record.watch(1, &stays);
+        record.watch(2, &goes);
+        let taken = record.take_watches(1);
+        assert_eq!(taken.len(), 1);
+        record.return_watches(1, taken);
+        record.unwatch(&goes);
+        let mut wakes = vec![];
+        record.tell(1, Loss::Released, &mut wakes);
+        assert_eq!(crate::Lost::new(stays).now(), Some(Loss::Released));
+        record.tell(2, Loss::Released, &mut wakes);
+        assert_eq!(crate::Lost::new(goes).now(), None);
+        assert!(record.is_empty() && wakes.is_empty());
+    }
 }

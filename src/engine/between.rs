@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Entered, Options, Request};
+use crate::engine::{Denied, Engine, Entered, Options, Request};
+use crate::error::AcquireError;
 use crate::key::HashSeed;
 use crate::table::{Narrow, Origin, Wide};
 use crate::timeline::Timeline;
-use crate::wish::Wish;
+use crate::wish::{Mode, Wish};
 use crate::{Key, ManualClock};
 
 const MS: Duration = Duration::from_millis(1);
@@ -181,4 +182,125 @@ fn all_leases_of_a_full_table_can_be_watched() {
         "{unwatched} of {}",
         signals.len()
     );
+}
+
+/// Takes all that there is room for, plain; so many leases.
+fn fill(engine: &Arc<Engine<Narrow>>) -> u64 {
+    let mut leases = 0;
+    while engine.enter_now(&Wish::plain(plain(leases, 500))).is_ok() {
+        leases += 1;
+    }
+    leases
+}
+
+fn plain(key: u64, ttl: u32) -> Request {
+    Request {
+        key: Key::from_raw(u128::from(key)),
+        owner: 1,
+        ttl: ttl * MS,
+        at_least: 0,
+    }
+}
+
+/// Where there is no room for a mark, nobody can wait, nor enter a plain lease again: both are told so.
+#[test]
+fn a_full_table_refuses_whatever_takes_a_mark() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, None);
+    assert!(fill(&engine) > 0);
+    let mut wish = Wish::plain(Request {
+        owner: 2,
+        ..plain(0, 500)
+    });
+    let waits = engine.enter(&wish, true);
+    let full = |denied| matches!(denied, Denied::Other(AcquireError::CapacityExceeded { .. }));
+    assert!(waits.is_err_and(full));
+    wish.reentrant = true;
+    wish.request.owner = 1;
+    let again = engine.enter(&wish, false);
+    assert!(again.is_err_and(|denied| matches!(denied, Denied::Held { owner: 1, .. })));
+}
+
+/// A lease that the wheel could not end is none that may be granted.
+#[test]
+fn what_a_full_table_grants_it_ends_in_time() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, None);
+    let session = engine.open_session(crate::OwnerId(1), 500 * MS, false);
+    let session = session.expect("there is room");
+    let leases = fill(&engine);
+    // The session has a timer: its lease takes a mark, and one place is enough.
+    engine.revoke(Key::from_raw(50), engine.time.now());
+    let mut wish = Wish::plain(plain(leases + 50, 100));
+    wish.session = Some(Arc::clone(&session));
+    assert!(engine.enter_now(&wish).is_ok());
+    let mut granted = 0;
+    for key in 0..20 {
+        // One more place each time.
+        engine.revoke(Key::from_raw(u128::from(key)), engine.time.now());
+        let mut wish = Wish::plain(plain(leases + key, 100));
+        wish.mode = Mode::Shared;
+        granted += i64::from(engine.enter_now(&wish).is_ok());
+        wish.request.key = Key::from_raw(u128::from(leases + 100 + key));
+        wish.session = Some(Arc::clone(&session));
+        wish.terms.lock_delay = 100 * MS;
+        granted += i64::from(engine.enter_now(&wish).is_ok());
+    }
+    assert!(granted > 0);
+    for _ in 0..700 {
+        clock.advance(MS);
+        engine.advance();
+    }
+    assert_eq!(engine.totals().leases, 0);
+    let records = engine.records.stripes();
+    let left: usize = records.map(|stripe| stripe.lock().records.len()).sum();
+    assert_eq!(left, 0, "records that nobody will look at");
+}
+
+/// Leases that are over and not swept yet are in nobody's way.
+#[test]
+fn a_table_that_is_full_of_what_is_over_grants() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, None);
+    let leases = fill(&engine);
+    clock.advance(500 * MS);
+    let request = plain(leases, 500);
+    let granted = match engine.grant(request) {
+        Ok(_) => true,
+        Err(begun) => engine.grant_more(begun, &request).is_ok(),
+    };
+    assert!(granted);
+    assert_eq!(engine.totals().leases, 1);
+}
+
+/// A thread may die before it has left the queue: whoever comes after it is served all the same.
+#[test]
+fn a_waiter_that_nobody_has_any_more_is_passed_over() {
+    let clock = ManualClock::new();
+    let engine = engine(&clock);
+    let held = engine.enter_now(&Wish::plain(plain(1, 500))).expect("free");
+    let wait = |owner| {
+        let wish = Wish::plain(Request {
+            owner,
+            ..plain(1, 500)
+        });
+        match engine.enter(&wish, true) {
+            Ok(Entered::Waiting(waiter)) => waiter,
+            other => panic!("{other:?}"),
+        }
+    };
+    drop(wait(2));
+    let next = wait(3);
+    drop(wait(4));
+    let name = engine.name(Key::from_raw(1), held.token);
+    let released = engine.release_by_key(&name, engine.time.now());
+    assert_eq!(released, Ok(()));
+    assert!(matches!(next.take(), Some(Ok(_))));
+    drop(next);
+    assert!(
+        !engine
+            .revoke(Key::from_raw(1), engine.time.now())
+            .is_empty()
+    );
+    assert_eq!((engine.waiting(), engine.totals().leases), (0, 0));
 }

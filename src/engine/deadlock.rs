@@ -266,3 +266,54 @@ impl<L: Layout> Engine<L> {
         self.detector.last()
     }
 }
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::Request;
+    use crate::wish::Wish;
+
+    fn waiter(owner: u64) -> Arc<Waiter> {
+        let request = Request {
+            key: Key::from_raw(1),
+            owner,
+            ttl: Duration::from_secs(1),
+            at_least: 0,
+        };
+        Waiter::new(Wish::plain(request), 1, 0)
+    }
+
+    /// I9: those that have ended are dropped now and then, and only those.
+    #[test]
+    fn waits_that_have_ended_take_no_room_for_long() {
+        const MANY: u64 = 10_000;
+        let detector = Detector::new(8);
+        let stay: Vec<_> = (0..20).map(waiter).collect();
+        let mut waits = detector.waits.lock();
+        for it in &stay {
+            waits.add(it);
+        }
+        for owner in 0..MANY {
+            waits.add(&waiter(owner));
+            assert!(waits.by_owner.len() <= 2 * stay.len() + KEPT);
+            // Of one owner as well.
+            waits.add(&waiter(0));
+            assert!(waits.by_owner[&0].len() <= 2);
+        }
+        for it in &stay {
+            let of_owner = waits.of(it.wish.request.owner);
+            assert!(of_owner.len() == 1 && Arc::ptr_eq(&of_owner[0], it));
+        }
+        let many: Vec<_> = (0..MANY).map(waiter).collect();
+        for it in &many {
+            waits.add(it);
+        }
+        drop((waits, many));
+        detector.trim();
+        let waits = detector.waits.lock();
+        assert_eq!(waits.by_owner.len(), stay.len());
+        assert!(waits.by_owner.capacity() < MANY as usize / 2);
+    }
+}

@@ -15,6 +15,8 @@ mod grants;
 mod holding;
 mod leases;
 mod observing;
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod parts;
 mod restore;
 mod serving;
 mod sessions;

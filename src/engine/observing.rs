@@ -65,6 +65,11 @@ impl Observers {
         self.tracked.as_ref().map_or(0, DashMap::capacity)
     }
 
+    #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+    pub(super) fn streams(&self) -> usize {
+        self.streams.lock().len()
+    }
+
     pub(super) fn close(&self) -> Vec<std::task::Waker> {
         let streams = std::mem::take(&mut *self.streams.lock());
         let streams = streams.iter().filter_map(Weak::upgrade);

@@ -160,3 +160,58 @@ impl<L: Layout> Engine<L> {
         self.sessions.lock().remove(&core.id);
     }
 }
+
+#[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::engine::Request;
+    use crate::key::Key;
+    use crate::lost::Signal;
+    use crate::records::Waiter;
+    use crate::session::Book;
+    use crate::sync::Arc;
+    use crate::wish::Wish;
+
+    fn waiter() -> Arc<Waiter> {
+        let request = Request {
+            key: Key::from_raw(1),
+            owner: 1,
+            ttl: Duration::from_secs(1),
+            at_least: 0,
+        };
+        Waiter::new(Wish::plain(request), 1, 0)
+    }
+
+    /// Leases, acquisitions that wait, and who wants to know: each of them alone is something.
+    #[test]
+    fn whoever_winds_a_session_up_sees_to_all_that_there_is() {
+        assert!(Book::default().is_empty());
+        let mut with_lease = Book::default();
+        assert!(with_lease.add_lease(Key::from_raw(1), 1, 1));
+        assert!(!with_lease.is_empty());
+        let (waiter, signal) = (waiter(), Signal::new());
+        let mut with_waiter = Book::default();
+        assert!(with_waiter.add_waiter(&waiter));
+        assert!(!with_waiter.is_empty());
+        let mut with_watch = Book::default();
+        with_watch.watches.push(Arc::downgrade(&signal));
+        assert!(!with_watch.is_empty());
+    }
+
+    /// I9: a session that lasts has many of them.
+    #[test]
+    fn acquisitions_that_have_ended_take_no_room_for_long() {
+        let mut book = Book::default();
+        let stay: Vec<_> = (0..20).map(|_| waiter()).collect();
+        for it in &stay {
+            assert!(book.add_waiter(it));
+            for _ in 0..100 {
+                assert!(book.add_waiter(&waiter()));
+            }
+        }
+        assert!(book.waiters.len() <= 4 * stay.len());
+        let there = book.waiters.iter().filter(|it| it.strong_count() > 0);
+        assert_eq!(there.count(), stay.len());
+    }
+}

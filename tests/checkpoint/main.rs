@@ -502,3 +502,37 @@ fn a_million_tokens_later_a_restored_lease_is_still_itself() {
     let (after, _) = restored(&checkpoint);
     after.release("a", token).unwrap();
 }
+
+/// In the very tick in which a key is free again, and beside terms that a lease has not.
+#[test]
+fn no_key_is_kept_free_that_was_not_before() {
+    let (locks, clock) = manual();
+    let least = locks.acquire("was free", 1, ms(50)).min_hold(ms(10));
+    least.try_now().unwrap().release().unwrap();
+    let Err(AcquireError::Delayed { remaining }) = locks.try_acquire("was free", 2, ms(5)) else {
+        panic!("it is kept free");
+    };
+    let delayed = locks.acquire("delayed", 1, ms(50)).lock_delay(ms(10));
+    let delayed = delayed.try_now().unwrap().detach();
+    clock.advance(remaining);
+    let checkpoint = locks.checkpoint();
+    assert_eq!(checkpoint.delayed().count(), 0);
+    // In the midst of a tick, so that whatever is rounded shows.
+    let (after, _) = restored_at(&checkpoint, Timestamp::from_nanos(77_500_000));
+    assert!(after.try_acquire("was free", 2, ms(5)).is_ok());
+    after.release("delayed", delayed).unwrap();
+    assert!(after.try_acquire("delayed", 2, ms(5)).is_ok());
+}
+
+/// A plain lease is one again, and takes no more room than it did.
+#[test]
+fn what_is_restored_takes_no_more_room_than_it_did() {
+    let (locks, _) = manual();
+    for key in 0..2_000_u64 {
+        locks.try_acquire(key, 1, ms(100)).unwrap().detach();
+    }
+    let (after, _) = restored(&locks.checkpoint());
+    let (before, after) = (locks.stats(), after.stats());
+    assert_eq!(after.leases, 2_000);
+    assert!(after.cells <= before.cells + 64, "{after:?} for {before:?}");
+}

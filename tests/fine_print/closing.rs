@@ -94,3 +94,17 @@ fn all_who_wait_come_back_when_the_manager_goes() {
         }
     }
 }
+
+/// A guard that is left over: what it had is over, and nobody will tell it later.
+#[test]
+fn who_asks_after_the_end_of_a_lease_when_the_manager_is_gone_is_told_at_once() {
+    let ttl = Duration::from_secs(1000);
+    let manager = LockManager::builder().build().expect("in order");
+    let plain = manager.try_acquire("p", 1, ttl).expect("free").into_owned();
+    let shared = manager.acquire("s", 1, ttl).shared().try_now();
+    let shared = shared.expect("free").into_owned();
+    drop(manager);
+    for lease in [plain, shared] {
+        assert_eq!(lease.lost().now(), Some(tenure::Loss::Closed));
+    }
+}

@@ -164,3 +164,101 @@ fn threads_that_cross_always_go_on() {
     assert_eq!(manager.deadlocks().len(), told.min(16));
     assert_eq!((manager.len(), manager.waiting()), (0, 0));
 }
+
+/// An owner is let go of by none of its waits while it has others.
+#[test]
+fn each_wait_of_an_owner_counts() {
+    let manager = detecting(8);
+    let _held: Vec<_> = (1..=3_u64)
+        .map(|key| manager.try_acquire(key, key, ms(100)).expect("free"))
+        .collect();
+    let _first = Task::pending(manager.acquire(2_u64, 1, ms(100)));
+    let _second = Task::pending(manager.acquire(3_u64, 1, ms(100)));
+    for (owner, key) in [(2, 1_u64), (3, 1)] {
+        let told = Task::new(manager.acquire(key, owner, ms(100))).poll();
+        assert!(
+            matches!(told, Some(Err(AcquireError::Deadlock { .. }))),
+            "{owner}: {told:?}"
+        );
+    }
+}
+
+/// The search comes to the queue twice: to the place of one waiter, and then to one further behind, who waits
+/// for somebody in between.
+#[test]
+fn a_circle_through_a_place_further_behind_in_a_queue_is_seen() {
+    let manager = detecting(8);
+    let share = |owner| manager.acquire("shared", owner, ms(100)).shared();
+    let _shared = [
+        share(1).try_now().expect("free"),
+        share(2).try_now().expect("shared"),
+    ];
+    let _held = manager.try_acquire("queue", 9, ms(100)).expect("free");
+    let _queue: Vec<_> = [1, 3, 2]
+        .map(|owner| Task::pending(manager.acquire("queue", owner, ms(100))))
+        .into();
+    let Some(Err(AcquireError::Deadlock { cycle })) =
+        Task::new(manager.acquire("shared", 3, ms(100))).poll()
+    else {
+        panic!("nobody noticed");
+    };
+    let circle = [
+        (OwnerId(3), manager.key("shared")),
+        (OwnerId(2), manager.key("queue")),
+    ];
+    assert_eq!(cycle.waits, circle);
+}
+
+#[test]
+fn who_would_upgrade_is_not_in_its_own_way() {
+    let manager = detecting(8);
+    let share = |owner| manager.acquire("a", owner, ms(100)).shared();
+    let mut mine = share(1).try_now().expect("free");
+    let other = share(2).try_now().expect("shared");
+    let mut upgrade = Task::pending(mine.upgrade(ms(100)));
+    other.release().expect("live");
+    assert_eq!(upgrade.poll(), Some(Ok(())));
+    assert!(manager.deadlocks().is_empty());
+}
+
+/// Whether the wheel has come to it or not: nobody waits for a lease that is over.
+#[test]
+fn a_circle_through_a_lease_that_is_over_is_none() {
+    for shared in [false, true] {
+        let clock = ManualClock::new();
+        let manager = LockManager::builder()
+            .clock(clock.clone())
+            .driver(false)
+            .deadlock_detection(8)
+            .build()
+            .expect("these options are in order");
+        let wish = manager.acquire("over", 1, ms(10));
+        let wish = if shared { wish.shared() } else { wish };
+        let _over = wish.try_now().expect("free");
+        let _live = manager.try_acquire("live", 2, ms(100)).expect("free");
+        let mut granted = Task::pending(manager.acquire("over", 2, ms(100)));
+        clock.advance(ms(10));
+        let _waits = Task::pending(manager.acquire("live", 1, ms(100)));
+        assert!(manager.deadlocks().is_empty());
+        manager.advance();
+        assert!(granted.poll().expect("granted").is_ok());
+    }
+}
+
+/// One that would share waits for who holds the key alone, in the table or with terms of its own.
+#[test]
+fn who_would_share_waits_for_who_is_alone_with_the_key() {
+    let manager = detecting(8);
+    let _alone = manager
+        .acquire("a", 1, ms(100))
+        .lock_delay(ms(5))
+        .try_now()
+        .expect("free");
+    let _held = manager.try_acquire("b", 2, ms(100)).expect("free");
+    let _waits = Task::pending(manager.acquire("a", 2, ms(100)).shared());
+    let told = Task::new(manager.acquire("b", 1, ms(100))).poll();
+    assert!(
+        matches!(told, Some(Err(AcquireError::Deadlock { .. }))),
+        "{told:?}"
+    );
+}

@@ -1,5 +1,6 @@
 //! Leases that are more than plain exclusive ones, on the manual clock.
 
+mod boundaries;
 mod deadlocks;
 mod keeping;
 mod model;

@@ -416,3 +416,104 @@ fn the_ends_of_many_leases_at_once_are_told_one_by_one() {
     });
     assert!(linear, "{best:?}");
 }
+
+/// Many streams, of which all but a few are gone: those few are told as before.
+#[test]
+fn a_stream_that_ends_takes_no_other_with_it() {
+    for introspection in [false, true] {
+        let manager = LockManager::builder()
+            .clock(ManualClock::new())
+            .driver(false)
+            .introspection(introspection)
+            .build()
+            .expect("these options are in order");
+        let mut streams: Vec<Events> = (0..20).map(|_| manager.events(100)).collect();
+        for left in (1..=20).rev() {
+            streams.truncate(left);
+            drop(manager.try_acquire("k", 1, ms(10)).expect("free"));
+            for events in &mut streams {
+                assert_eq!(kinds(events).len(), 3, "granted, released and reclaimed");
+            }
+        }
+        streams.clear();
+        drop(manager.try_acquire("k", 1, ms(10)).expect("free"));
+        assert_eq!(manager.stats().granted, 21);
+        // Names are kept whether there is a stream or not.
+        let _named = manager.try_acquire("k", 1, ms(10)).expect("free");
+        assert_eq!(manager.stats().names, usize::from(introspection));
+    }
+}
+
+#[test]
+fn a_limit_is_one_still_after_somebody_has_looked_on() {
+    let manager = LockManager::builder()
+        .clock(ManualClock::new())
+        .driver(false)
+        .max_keys(1)
+        .build()
+        .expect("these options are in order");
+    drop(manager.events(10));
+    let _one = manager.try_acquire(1_u64, 1, ms(10)).expect("free");
+    for key in 2..10_u64 {
+        let full = manager.try_acquire(key, 1, ms(10)).map(drop);
+        assert_eq!(
+            full,
+            Err(tenure::AcquireError::CapacityExceeded { capacity: 1 })
+        );
+    }
+}
+
+/// Of keys that have one, and of no key that was refused.
+#[test]
+fn names_are_kept_of_keys_that_are_in_use_only() {
+    let manager = LockManager::builder()
+        .clock(ManualClock::new())
+        .driver(false)
+        .introspection(true)
+        .max_keys(3)
+        .build()
+        .expect("these options are in order");
+    let names = || manager.stats().names;
+    assert_eq!(names(), 0);
+    let nameless = manager.acquire(manager.key("nameless"), 1, ms(10)).shared();
+    let _nameless = nameless.try_now().expect("free");
+    assert_eq!(names(), 0);
+    let _a = manager.try_acquire("a", 1, ms(10)).expect("free");
+    let b = manager.try_acquire("b", 1, ms(10)).expect("free");
+    assert_eq!(names(), 2);
+    assert!(manager.try_acquire("refused", 1, ms(10)).is_err());
+    assert!(
+        manager
+            .acquire("refused too", 1, ms(10))
+            .shared()
+            .try_now()
+            .is_err()
+    );
+    assert_eq!(names(), 2);
+    drop(b);
+    assert_eq!(names(), 1);
+}
+
+/// A plain lease whose record is made later: its age is known if that was asked for, and not invented.
+#[test]
+fn the_age_of_a_lease_that_was_a_plain_one_is_known_under_introspection_only() {
+    for introspection in [false, true] {
+        let clock = ManualClock::new();
+        let manager = LockManager::builder()
+            .clock(clock.clone())
+            .driver(false)
+            .introspection(introspection)
+            .build()
+            .expect("these options are in order");
+        clock.advance(ms(100));
+        let _plain = manager.try_acquire("k", 1, ms(50)).expect("free");
+        clock.advance(ms(5));
+        let again = manager.acquire("k", 1, ms(50)).reentrant();
+        let _again = again.try_now().expect("its own");
+        let keys = manager.snapshot();
+        assert_eq!((keys.len(), keys[0].holders.len()), (1, 1));
+        let holder = &keys[0].holders[0];
+        assert_eq!(holder.entries, 2);
+        assert_eq!(holder.age, introspection.then_some(ms(5)));
+    }
+}

@@ -246,3 +246,80 @@ fn a_look_at_a_key_while_its_session_is_closed_causes_no_lock_delay() {
         }
     }
 }
+
+#[test]
+fn a_session_says_what_it_is_and_how_much_it_holds() {
+    let (manager, _) = manual();
+    let session = manager.session(7, ms(10)).expect("in range");
+    assert_eq!((session.owner().0, session.ttl()), (7, ms(10)));
+    assert!(session.is_empty());
+    let printed = format!("{session:?}");
+    for part in ["Session", "owner: 7", "ttl: 10ms", "deadline"] {
+        assert!(printed.contains(part), "{printed} does not say {part}");
+    }
+    let lease = session.try_acquire("k").expect("free");
+    assert!(!session.is_empty());
+    drop(lease);
+    assert!(session.is_empty());
+}
+
+/// What is told of its leases is what they were, and not that they would have had no time.
+#[test]
+fn the_end_of_a_closed_sessions_lease_tells_its_deadline() {
+    let (manager, _) = manual();
+    let mut events = manager.events(10);
+    let session = manager.session(1, ms(10)).expect("in range");
+    let deadline = session.deadline();
+    let lease = session.try_acquire("k").expect("free");
+    session.close().expect("live");
+    assert!(!lease.is_live());
+    let told: Vec<_> = std::iter::from_fn(|| events.try_next())
+        .map(|event| event.expect("room").deadline)
+        .collect();
+    assert_eq!(told, [deadline; 3], "granted, released and reclaimed");
+}
+
+/// Each TTL that a caller may think of, whatever the deadline was before.
+#[test]
+fn several_keys_are_renewed_for_as_long_as_was_asked() {
+    let (manager, clock) = manual();
+    for factor in 1..=64 {
+        let all = manager.acquire_all(["a", "b"], 1, ms(10)).wait();
+        let all = all.expect("free");
+        let before = clock.now();
+        let renewed = all.renew(ms(10) * factor).expect("live");
+        assert_eq!(renewed, all.deadline());
+        assert_eq!(Some(renewed), before.checked_add(ms(10) * factor));
+    }
+}
+
+/// More than are looked through one by one, and the wheel is late.
+#[test]
+fn many_sessions_that_share_a_key_are_over_in_time() {
+    let (manager, clock) = manual();
+    let sessions: Vec<_> = (0..40)
+        .map(|owner| manager.session(owner, ms(10)).expect("in range"))
+        .collect();
+    let leases: Vec<_> = sessions
+        .iter()
+        .map(|session| session.acquire("k").shared().try_now().expect("shared"))
+        .collect();
+    clock.advance(ms(10));
+    let next = manager.try_acquire("k", 100, ms(10)).expect("all are over");
+    assert!(next.is_live());
+    drop((leases, sessions, next));
+    assert_idle(&manager);
+}
+
+#[test]
+fn of_several_sessions_that_share_a_key_the_longest_is_told() {
+    let (manager, _) = manual();
+    let [long, short] = [ms(100), ms(10)].map(|ttl| manager.session(1, ttl).expect("in range"));
+    let share = |session: &tenure::Session<'_>| {
+        let lease = session.acquire("k").shared().try_now().expect("shared");
+        lease.detach()
+    };
+    let (token, _) = (share(&long), share(&short));
+    let holder = manager.holder("k").expect("held");
+    assert_eq!((holder.token, holder.remaining), (token, ms(100)));
+}

@@ -543,3 +543,31 @@ fn every_refusal_says_what_to_do_next() {
         assert!(error.to_string().contains(advice), "{error}");
     }
 }
+
+/// Nobody waits in a replica: who would upgrade is told who else shares the key, the longest if there are
+/// several.
+#[test]
+fn an_upgrade_beside_others_says_who_they_are() {
+    let mut replica = replica();
+    for (owner, ttl) in [(1, 50), (2, 30), (3, 40), (4, 20)] {
+        let shared = acquire(1, owner, ttl * MS).shared();
+        let outcome = replica.apply(&shared, at(0), owner).unwrap();
+        assert!(matches!(outcome, Outcome::Granted { .. }), "{outcome:?}");
+    }
+    let upgrade = Command::Upgrade {
+        key: Key::from_raw(1),
+        token: token(1),
+        ttl: 50 * MS,
+    };
+    let held = Outcome::Refused(Refusal::Held {
+        owner: OwnerId(3),
+        token: token(3),
+        remaining: 30 * MS,
+    });
+    assert_eq!(replica.apply(&upgrade, at(10), 5), Ok(held));
+    let outcome = replica.apply(&upgrade, at(40), 6).unwrap();
+    assert!(
+        matches!(outcome, Outcome::Granted { token, .. } if token.get() == 6),
+        "{outcome:?}"
+    );
+}

@@ -125,6 +125,8 @@ fn who_waits_for_a_key_is_granted_it_when_there_are_tokens_again() {
     let mut waiting = crate::common::Task::pending(locks.acquire("a", 2, TTL));
     held.release().unwrap();
     assert!(waiting.poll().is_none(), "there is no token");
+    let again = locks.next_wakeup().expect("it is tried again");
+    assert!(again > locks.now(), "in the next tick, and not on and on");
     ledger.shard().fails = None;
     ledger.pass(Duration::from_secs(1), &[&locks]);
     let granted = waiting.poll().expect("its turn").unwrap();
@@ -245,4 +247,43 @@ fn a_manager_whose_first_block_cannot_be_had_is_not_built() {
         }
     ));
     assert!(ledger.builder(None, 5).build().is_ok());
+}
+
+/// A token that no block to come will reach is refused when the turn comes, and holds nobody up.
+#[test]
+fn who_waits_for_a_token_beyond_the_block_is_told_so_when_its_turn_comes() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(None, 100);
+    let held = locks.try_acquire("a", 1, TTL).unwrap();
+    let far = FencingToken::new(1_000_000).unwrap();
+    let mut waiting = crate::common::Task::pending(locks.acquire("a", 2, TTL).at_least(far));
+    let mut next = crate::common::Task::pending(locks.acquire("a", 3, TTL));
+    held.release().unwrap();
+    let refused = waiting.poll().expect("its turn").map(drop);
+    assert_eq!(
+        refused,
+        Err(AcquireError::TokensNotReserved {
+            wanted: 1_000_000,
+            last: 100
+        })
+    );
+    assert!(next.poll().expect("its turn").is_ok());
+}
+
+/// A place that was found for who is refused is that of who comes next.
+#[test]
+fn who_is_refused_at_the_head_of_the_queue_leaves_its_place_to_the_next() {
+    let ledger = Ledger::new();
+    let locks = ledger.builder(None, 100).max_keys(1).build().unwrap();
+    let first = locks.acquire("a", 1, TTL).min_hold(TTL).try_now();
+    first.unwrap().release().unwrap();
+    let Err(AcquireError::Delayed { remaining }) = locks.try_acquire("a", 1, TTL) else {
+        panic!("it is kept free");
+    };
+    let far = FencingToken::new(1_000_000).unwrap();
+    let mut refused = crate::common::Task::pending(locks.acquire("a", 2, TTL).at_least(far));
+    let mut next = crate::common::Task::pending(locks.acquire("a", 3, TTL));
+    ledger.pass(remaining, &[&locks]);
+    assert!(refused.poll().expect("its turn").is_err());
+    assert!(next.poll().expect("its turn").is_ok());
 }

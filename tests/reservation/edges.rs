@@ -205,6 +205,9 @@ fn what_was_restored_keeps_its_terms_while_the_authority_is_kept_alive() {
     let (ttl, hour) = (6 * SECOND, 3_600 * SECOND);
     let kept = before.acquire("kept", 1, ttl).auto_renew(hour).try_now();
     kept.unwrap().detach();
+    // Longer than the first term, and not renewed before the end of that if there were no limit.
+    let long = before.acquire("long", 1, 60 * SECOND).auto_renew(hour);
+    long.try_now().unwrap().detach();
     let least = before.acquire("least", 1, ttl).min_hold(60 * SECOND);
     least.try_now().unwrap().detach();
     let ledger = Ledger::new();
@@ -212,7 +215,7 @@ fn what_was_restored_keeps_its_terms_while_the_authority_is_kept_alive() {
     let builder = ledger.builder(Some(TERM), 1_000);
     let after = builder.restore(&before.checkpoint()).unwrap();
     ledger.pass(15 * SECOND, &[&after]);
-    assert!(after.holder("kept").is_some());
+    assert!(after.holder("kept").is_some() && after.holder("long").is_some());
     assert!(after.try_acquire("least", 2, SECOND).is_err());
     ledger.pass(50 * SECOND, &[&after]);
     assert!(after.try_acquire("least", 2, SECOND).is_ok());

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure::AcquireError;
 use tenure::reservation::Authority;
+use tenure::{AcquireError, SessionError};
 
 use crate::ledger::{Ledger, TERM, TTL};
 
@@ -85,4 +85,19 @@ fn a_manager_that_is_dropped_leaves_the_authority_to_run_out_if_a_holder_may_bel
         ledger.pass(TERM, &[&second]);
         assert!(second.try_acquire("a", 2, TTL).is_ok());
     }
+}
+
+/// It goes on until its end, which nothing puts off.
+#[test]
+fn a_session_of_a_manager_that_resigns_is_kept_alive_no_more() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(Some(TERM), 1_000);
+    let session = locks.session(1, TTL).unwrap();
+    let lease = session.try_acquire("a").unwrap();
+    let deadline = session.keep_alive().unwrap();
+    locks.resign();
+    assert_eq!(session.keep_alive(), Err(SessionError::AuthorityLost));
+    assert!(session.is_live() && lease.is_live());
+    assert_eq!(session.deadline(), deadline);
+    session.close().unwrap();
 }
