@@ -304,3 +304,31 @@ fn a_waiter_that_nobody_has_any_more_is_passed_over() {
     );
     assert_eq!((engine.waiting(), engine.totals().leases), (0, 0));
 }
+
+/// A lease that is entered again and again and never left must not be free once its entries are counted round.
+#[test]
+fn entries_of_a_lease_are_counted_to_the_end_and_no_further() {
+    let clock = ManualClock::new();
+    let engine = engine(&clock);
+    let mut wish = Wish::plain(plain(1, 500));
+    wish.reentrant = true;
+    wish.mode = Mode::Shared;
+    engine.enter_now(&wish).expect("free");
+    for stripe in engine.records.stripes() {
+        for record in stripe.lock().records.values_mut() {
+            let token = record.holders.last().expect("it holds the lease").token;
+            let entries = |entries| record.holders.change(token, |it| it.entries = entries);
+            entries(u32::MAX - 1);
+        }
+    }
+    assert!(engine.enter_now(&wish).is_ok());
+    for _ in 0..2 {
+        let full = engine.enter_now(&wish);
+        assert!(matches!(
+            full,
+            Err(Denied::Other(AcquireError::CapacityExceeded {
+                capacity: 4_294_967_295
+            }))
+        ));
+    }
+}
