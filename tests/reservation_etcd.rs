@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 use tenure::reservation::conformance::{self, Failure, Options};
-use tenure::reservation::{ConnectError, Etcd, EtcdOptions, Reservation, ReservationError};
+use tenure::reservation::{Block, ConnectError, Etcd, EtcdOptions, Reservation, ReservationError};
 use tokio::runtime::{Builder, Runtime};
 
 use self::authority::{Backend, SLACK, of_the_backend, tokens, winner};
@@ -246,9 +246,15 @@ fn a_mark_that_makes_no_sense_is_corrupt_and_left_as_it_is() {
     intruder.put(&mark, "99");
     let answer = holder.reserve(tokens(1));
     assert!(is_corrupt(&answer), "{answer:?}");
+    let says = |answer: Result<Block, ReservationError>, words: &str| {
+        let text = answer.map(drop).unwrap_err().to_string();
+        assert!(text.contains(words), "{text}");
+    };
+    says(answer, &format!("is 99, and was {last}"));
     intruder.delete(&mark);
     let answer = holder.reserve(tokens(1));
     assert!(is_corrupt(&answer), "{answer:?}");
+    says(answer, &format!("is missing, and was {last}"));
     assert_eq!(intruder.get(&mark), None);
     // Put right by hand, above all that were handed out, it goes on.
     intruder.put(&mark, "200");

@@ -65,6 +65,23 @@ fn a_lock_that_is_removed_while_in_use_is_an_error() {
     assert_eq!(first(&mut other, 10), 11);
 }
 
+#[test]
+fn a_lock_that_cannot_be_looked_at_is_not_said_to_be_removed() {
+    let (directory, _) = unused();
+    let shards = directory.path().join("shards");
+    fs::create_dir(&shards).unwrap();
+    let mut file = File::open(shards.join("tokens")).unwrap();
+    let aside = directory.path().join("aside");
+    fs::rename(&shards, &aside).unwrap();
+    fs::write(&shards, "no directory").unwrap();
+    let lock = shards.join("tokens.lock");
+    let text = assert_storage(file.reserve(10.try_into().unwrap()), &lock);
+    assert!(text.contains("could not look at"), "{text}");
+    fs::remove_file(&shards).unwrap();
+    fs::rename(&aside, &shards).unwrap();
+    assert_eq!(first(&mut file, 10), 1);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_directory_where_nothing_can_be_created_is_an_error_when_it_is_opened() {

@@ -121,6 +121,12 @@ mod tests {
         says("tenure-reservation 2 abc\n", "another format");
         says("tenure-reservation 1 12", "torn");
         says("tenure-", "something else");
+        // What begins like this version has no other format.
+        says("tenure-reservation 1 12", "is torn or was altered: \"");
+        // As much is shown as helps, and it shows where it is cut off.
+        let (whole, longer) = ("x".repeat(64), "x".repeat(65));
+        says(&whole, &format!("\"{whole}\""));
+        says(&longer, &format!("\"{whole}…\""));
         says(&"hello ".repeat(1000), "\"hello hello ");
     }
 }
