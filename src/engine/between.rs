@@ -317,8 +317,7 @@ fn entries_of_a_lease_are_counted_to_the_end_and_no_further() {
     for stripe in engine.records.stripes() {
         for record in stripe.lock().records.values_mut() {
             let token = record.holders.last().expect("it holds the lease").token;
-            let entries = |entries| record.holders.change(token, |it| it.entries = entries);
-            entries(u32::MAX - 1);
+            record.holders.change(token, |it| it.entries = u32::MAX - 1);
         }
     }
     assert!(engine.enter_now(&wish).is_ok());
