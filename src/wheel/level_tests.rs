@@ -204,3 +204,34 @@ fn a_look_that_panics_leaves_no_slot_behind() {
     assert_eq!((panics, &seen[..ticks.len()]), (1, &[2; 7][..]));
     assert_eq!(wheel.next_due(), None);
 }
+
+/// I10: what that look was for is made up for in the next tick.
+#[test]
+fn a_second_look_that_panics_is_repeated_in_the_next_tick() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(1));
+    assert!(!lease(&wheel, &memory, 0, 5));
+    let mut looks = 0;
+    let pass = AssertUnwindSafe(|| {
+        wheel.advance_to(&memory, 5, |_, _| {
+            looks += 1;
+            assert!(looks < 2, "the second look");
+            None
+        })
+    });
+    assert!(catch_unwind(pass).is_err());
+    let again = wheel.advance_to(&memory, 5, |_, _| panic!("not yet"));
+    assert_eq!(again.map(|advanced| advanced.looks), Some(0));
+    assert_eq!(wheel.next_due(), Some(6));
+    let next = wheel.advance_to(&memory, 6, |_, _| None);
+    assert_eq!(next.map(|advanced| advanced.looks), Some(2));
+    assert_eq!(wheel.next_due(), None);
+}
+
+#[test]
+fn a_wheel_takes_as_much_for_each_shard() {
+    let one = Wheel::new(1, 0).memory();
+    assert!((20 << 10..22 << 10).contains(&one), "{one} bytes a shard");
+    for shards in [2, 4, 16] {
+        assert_eq!(Wheel::new(shards, 0).memory(), shards * one);
+    }
+}

@@ -307,6 +307,20 @@ fn a_driver_is_woken_for_what_is_due_before_it_wakes_and_for_nothing_else() {
     assert_eq!(advanced.map(|advanced| advanced.wake), Some(true));
 }
 
+/// An advance of two passes, each of which leaves something to wake for, in its first look and in its second.
+#[test]
+fn more_than_one_reason_to_wake_the_driver_is_one() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(2));
+    assert!(wheel.prepare_sleep(None));
+    assert!(lease(&wheel, &memory, 0, 1) && lease(&wheel, &memory, 1, 9));
+    let mut later = [60, 50, 40, 30].into_iter();
+    let advanced = wheel.advance_to(&memory, 1, |_, _| {
+        assert_eq!(wheel.advance_to(&memory, 9, |_, _| panic!("nested")), None);
+        later.next()
+    });
+    assert!(advanced.is_some_and(|advanced| advanced.wake) && later.next().is_none());
+}
+
 #[test]
 fn the_last_tick_is_reached_and_nothing_wraps() {
     for start in [0, 1 << 47] {
@@ -349,6 +363,8 @@ fn a_word_says_when_the_next_look_is_and_keeps_its_mark() {
     assert!(wheel.covers(early.0, 3_687) && !wheel.covers(early.0, 3_686));
     assert!(wheel.covers(Word::linked_at(0).0, 70));
     assert!(!wheel.covers(Word::UNLINKED.0, u64::MAX - 1));
+    let linked = 70 + most + 3_617;
+    assert!(wheel.is_linked_by(early.0, linked) && !wheel.is_linked_by(early.0, linked - 1));
 }
 
 fn ticks() -> impl Strategy<Value = u64> {
