@@ -62,6 +62,24 @@ fn a_place_is_visited_after_the_position_and_not_after_the_tick() {
     }
 }
 
+/// All would be looked at together for ever, and delay what is due in that tick.
+#[test]
+fn cells_beyond_the_horizon_are_spread_over_the_far_half_of_it() {
+    const CELLS: u32 = 4_096;
+    for position in [0, FAR_RANGE - 1, FAR_RANGE, SPAN + 77] {
+        let horizon = horizon(position);
+        assert_eq!(clamp(horizon, position, 7), horizon);
+        let half = |cell| horizon - clamp(horizon + 1, position, cell);
+        let (mut near, mut far) = (0, 0);
+        for back in (0..CELLS).map(half) {
+            assert!(back < SPAN / 2, "{back} ticks before the horizon");
+            near += u32::from(back >= SPAN / 4);
+            far += u32::from(back < SPAN / 4);
+        }
+        assert!(near.abs_diff(far) < CELLS / 16, "{near} and {far}");
+    }
+}
+
 #[test]
 fn the_next_range_of_a_level_has_its_slots_on_the_level_below() {
     for level in 1..LEVELS {
@@ -103,6 +121,7 @@ fn a_crowded_range_moves_in_portions_and_delays_nothing() {
             assert_eq!(now, 3 * FAR_RANGE + turns - 1, "one portion in each tick");
             assert!(moving());
         }
+        assert!(turns <= portions + 1 || !moving(), "and not less");
         if now == 4 * FAR_RANGE - RANGE {
             assert!(!moving(), "all are where they have to be in time");
             in_time = true;
@@ -186,11 +205,14 @@ fn the_cells_of_a_shard_are_on_all_lists_of_a_slot() {
 #[test]
 fn a_look_that_panics_leaves_no_slot_behind() {
     let ticks = [5, 6, 9, RANGE - 1, 3 * RANGE, FAR_RANGE - 1, 3 * FAR_RANGE];
+    // The last slots of the last level.
+    let ticks = ticks.into_iter().chain([125 * FAR_RANGE, 126 * FAR_RANGE]);
     let (wheel, memory) = (Wheel::new(1, 0), Memory::new(10));
+    let cells = ticks.clone().count();
     for (cell, tick) in (0..).zip(ticks) {
         assert!(!lease(&wheel, &memory, cell, tick));
     }
-    let now = 4 * FAR_RANGE;
+    let now = 127 * FAR_RANGE;
     let (mut panics, mut seen) = (0, [0; 10]);
     for _ in 0..2 {
         let mut look = |cell: u32, _| {
@@ -201,7 +223,7 @@ fn a_look_that_panics_leaves_no_slot_behind() {
         let pass = AssertUnwindSafe(|| wheel.advance_to(&memory, now, &mut look));
         panics += i32::from(catch_unwind(pass).is_err());
     }
-    assert_eq!((panics, &seen[..ticks.len()]), (1, &[2; 7][..]));
+    assert_eq!((panics, &seen[..cells]), (1, &[2; 9][..]));
     assert_eq!(wheel.next_due(), None);
 }
 

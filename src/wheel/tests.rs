@@ -136,6 +136,7 @@ fn many_early_looks_leave_no_room_behind_once_they_are_over() {
         let _ = lease(&wheel, &memory, cell, 100);
     }
     let _ = wheel.advance_to(&memory, 1, |_, _| Some(100));
+    assert_eq!(wheel.kept.lock()[0].early_entries(), CELLS as usize);
     assert!(room() >= CELLS as usize, "all are in the heap");
     let _ = wheel.advance_to(&memory, 100, |_, _| None);
     // Now and then somebody hurries, which is when the heap is looked at.
@@ -319,6 +320,13 @@ fn more_than_one_reason_to_wake_the_driver_is_one() {
         later.next()
     });
     assert!(advanced.is_some_and(|advanced| advanced.wake) && later.next().is_none());
+    assert_eq!(wheel.next_due(), Some(30));
+    // Only what a second look asks for comes before the driver wakes.
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(1));
+    assert!(wheel.prepare_sleep(Some(55)) && lease(&wheel, &memory, 0, 1));
+    let mut later = [60, 50].into_iter();
+    let advanced = wheel.advance_to(&memory, 1, |_, _| later.next());
+    assert!(advanced.is_some_and(|advanced| advanced.wake));
 }
 
 #[test]
@@ -351,6 +359,9 @@ fn a_word_says_when_the_next_look_is_and_keeps_its_mark() {
     let early = linked.with_early(3_617).with_queued();
     assert_eq!(Word::UNLINKED.first_look(), u64::MAX);
     assert_eq!(Word::UNLINKED.with_queued().first_look(), u64::MAX);
+    assert!(!Word::UNLINKED.with_queued().is_linked());
+    let ticks = (0..42).map(|bit| (1 << bit) - 1);
+    assert!(ticks.map(Word::linked_at).all(Word::is_linked));
     assert_eq!((linked.first_look(), linked.early()), (most + 3_617, None));
     assert_eq!((early.tick(), early.early()), (most + 3_617, Some(3_617)));
     assert_eq!(early.with_early(most + 3_617), linked.with_queued());
