@@ -98,36 +98,43 @@ fn the_next_range_of_a_level_has_its_slots_on_the_level_below() {
 #[test]
 fn a_crowded_range_moves_in_portions_and_delays_nothing() {
     const CELLS: u32 = 1_000 * PORTION as u32;
-    let (wheel, memory) = (Wheel::new(2, 0), Memory::new(CELLS));
-    // Spread over the fifth range of the last level.
-    let deadline = |cell: u32| 4 * FAR_RANGE + u64::from(cell) % FAR_RANGE;
-    for cell in 0..CELLS {
-        assert!(!lease(&wheel, &memory, cell, deadline(cell)));
-    }
-    let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != EMPTY);
-    assert_eq!(wheel.next_due(), Some(3 * FAR_RANGE));
-    let portions = u64::from(CELLS) / PORTION;
-    let mut fired = vec![0_u8; CELLS as usize];
-    let (mut turns, mut in_time) = (0, false);
-    while let Some(now) = wheel.next_due() {
-        let advanced = wheel.advance_to(&memory, now, |cell, _| {
-            assert_eq!(now, deadline(cell));
-            fired[cell as usize] += 1;
-            None
-        });
-        let _ = advanced.expect("nobody else advances");
-        turns += 1;
-        if turns + 2 < portions {
-            assert_eq!(now, 3 * FAR_RANGE + turns - 1, "one portion in each tick");
-            assert!(moving());
+    for start in [0, 100 * FAR_RANGE] {
+        let (wheel, memory) = (Wheel::new(2, 0), Memory::new(CELLS));
+        let _ = wheel.advance_to(&memory, start, |_, _| panic!("nothing is registered"));
+        // Spread over the fifth range of the last level.
+        let deadline = |cell: u32| start + 4 * FAR_RANGE + u64::from(cell) % FAR_RANGE;
+        for cell in 0..CELLS {
+            assert!(!lease(&wheel, &memory, cell, deadline(cell)));
         }
-        assert!(turns <= portions + 1 || !moving(), "and not less");
-        if now == 4 * FAR_RANGE - RANGE {
-            assert!(!moving(), "all are where they have to be in time");
-            in_time = true;
+        let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != EMPTY);
+        assert_eq!(wheel.next_due(), Some(start + 3 * FAR_RANGE));
+        let portions = u64::from(CELLS) / PORTION;
+        let mut fired = vec![0_u8; CELLS as usize];
+        let (mut turns, mut in_time) = (0, false);
+        while let Some(now) = wheel.next_due() {
+            let advanced = wheel.advance_to(&memory, now, |cell, _| {
+                assert_eq!(now, deadline(cell));
+                fired[cell as usize] += 1;
+                None
+            });
+            let _ = advanced.expect("nobody else advances");
+            turns += 1;
+            if turns + 2 < portions {
+                assert_eq!(
+                    now,
+                    start + 3 * FAR_RANGE + turns - 1,
+                    "one portion in each tick"
+                );
+                assert!(moving());
+            }
+            assert!(turns <= portions + 1 || !moving(), "and not less");
+            if now == start + 4 * FAR_RANGE - RANGE {
+                assert!(!moving(), "all are where they have to be in time");
+                in_time = true;
+            }
         }
+        assert!(in_time && fired.iter().all(|&fired| fired == 2));
     }
-    assert!(in_time && fired.iter().all(|&fired| fired == 2));
 }
 
 #[test]
@@ -256,4 +263,56 @@ fn a_wheel_takes_as_much_for_each_shard() {
     for shards in [2, 4, 16] {
         assert_eq!(Wheel::new(shards, 0).memory(), shards * one);
     }
+}
+
+#[test]
+fn a_registration_in_the_past_lets_no_driver_sleep() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(1));
+    let _ = wheel.advance_to(&memory, 1_000, |_, _| panic!("nothing is registered"));
+    assert!(!lease(&wheel, &memory, 0, 10));
+    assert_eq!(wheel.next_due(), Some(1_000));
+    assert!(!wheel.prepare_sleep(Some(1_001)));
+}
+
+/// What a second look asks for comes before the driver wakes, and the first look's tick does not.
+#[test]
+fn a_driver_is_woken_for_what_only_a_second_look_asks_for() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(2));
+    assert!(wheel.prepare_sleep(Some(55)));
+    assert!(!lease(&wheel, &memory, 0, 1_000) && !lease(&wheel, &memory, 1, 1_000));
+    assert!(lease(&wheel, &memory, 0, 1));
+    let mut later = [60, 50].into_iter();
+    let advanced = wheel.advance_to(&memory, 1, |cell, _| {
+        if cell == 1 {
+            return later.next();
+        }
+        // Found to be due after all else, as cell 0 was.
+        let _ = lease(&wheel, &memory, 1, 1);
+        None
+    });
+    assert!(later.next().is_none());
+    assert!(advanced.is_some_and(|advanced| advanced.wake));
+    assert_eq!(wheel.next_due(), Some(50));
+}
+
+#[test]
+fn a_cell_that_hurries_again_brings_no_other_along() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(2));
+    for cell in [1, 0] {
+        assert!(!lease(&wheel, &memory, cell, 1_000));
+        assert!(!lease(&wheel, &memory, cell, 100));
+    }
+    let mut looks = vec![];
+    let mut turn = |now| {
+        let _ = wheel.advance_to(&memory, now, |cell, now| {
+            looks.push((cell, now));
+            None
+        });
+    };
+    turn(1);
+    assert!(!lease(&wheel, &memory, 0, 50));
+    turn(2);
+    turn(50);
+    turn(100);
+    assert_eq!(looks, [(0, 50), (0, 50), (1, 100), (1, 100)]);
 }

@@ -230,17 +230,17 @@ fn a_look_may_register_and_advance() {
         assert_eq!(wheel.advance_to(&memory, 1, |_, _| panic!("nested")), None);
         None
     });
+    assert_eq!(
+        seen,
+        [0, 1, 2],
+        "due while the pass was under way, or that for the first of those: fired in it"
+    );
     while wheel.next_due().is_some() {
         let _ = wheel.advance_to(&memory, 1, |cell, _| {
-            seen.push(cell);
+            assert!(cell > 2);
             None
         });
     }
-    assert_eq!(
-        seen[..2],
-        [0, 1],
-        "due while the pass was under way, fired in it"
-    );
 }
 
 #[test]
@@ -321,12 +321,6 @@ fn more_than_one_reason_to_wake_the_driver_is_one() {
     });
     assert!(advanced.is_some_and(|advanced| advanced.wake) && later.next().is_none());
     assert_eq!(wheel.next_due(), Some(30));
-    // Only what a second look asks for comes before the driver wakes.
-    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(1));
-    assert!(wheel.prepare_sleep(Some(55)) && lease(&wheel, &memory, 0, 1));
-    let mut later = [60, 50].into_iter();
-    let advanced = wheel.advance_to(&memory, 1, |_, _| later.next());
-    assert!(advanced.is_some_and(|advanced| advanced.wake));
 }
 
 #[test]

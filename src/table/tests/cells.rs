@@ -405,11 +405,16 @@ fn every_cell_is_handed_out_once_and_has_a_cache_line_of_its_own() {
         .map(|&cell| slab.cell(cell).wheel().as_ptr().addr())
         .map(|word| (word / 64, word % 64))
         .collect();
-    lines.sort_unstable();
     assert!(
         lines.iter().all(|line| line.1 == lines[0].1),
         "cut at a line"
     );
+    let chunks = lines.windows(2).filter(|pair| pair[0].0 + 1 != pair[1].0);
+    assert!(
+        chunks.count() <= 6,
+        "each is twice as large as the one before"
+    );
+    lines.sort_unstable();
     lines.dedup();
     assert_eq!(lines.len(), cells.len());
 }
