@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::oracle::Memory;
-use super::shard::{EMPTY, HORIZON_BITS, LEVELS, STRANDS, horizon, place, range, slots};
+use super::shard::{EMPTY, HORIZON_BITS, LEVELS, STRANDS, horizon, place, range, slot, slots};
 use super::turn::PORTION;
 use super::*;
 
@@ -57,6 +57,8 @@ fn a_place_is_visited_after_the_position_and_not_after_the_tick() {
         for tick in near.chain(middle).chain(far).chain([horizon]) {
             let place = place(tick, position);
             assert!(place.visit > position && place.visit <= tick);
+            let mut passing = (0..LEVELS).map(|level| slot(level, range(level, position)));
+            assert!(passing.all(|slot| slot != place.slot), "turned through");
         }
         assert_eq!(place(position, position).visit, position);
     }
@@ -315,4 +317,21 @@ fn a_cell_that_hurries_again_brings_no_other_along() {
     turn(50);
     turn(100);
     assert_eq!(looks, [(0, 50), (0, 50), (1, 100), (1, 100)]);
+}
+
+/// I9: among many cells that are wanted early, too.
+#[test]
+fn one_of_many_deadlines_that_keeps_being_shortened_takes_no_memory_for_each_time() {
+    const CELLS: u32 = 100;
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(CELLS));
+    for cell in 0..CELLS {
+        assert!(!lease(&wheel, &memory, cell, 1_000_000));
+        assert!(!lease(&wheel, &memory, cell, 100_000));
+    }
+    for deadline in (90_000..100_000).rev() {
+        assert!(!lease(&wheel, &memory, 0, deadline));
+        let _ = wheel.advance_to(&memory, 1, |_, _| panic!("nothing is due"));
+    }
+    let entries = wheel.kept.lock()[0].early_entries();
+    assert!(entries <= 2 * CELLS as usize, "{entries} entries");
 }

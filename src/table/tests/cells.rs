@@ -269,8 +269,8 @@ fn the_end_of_a_lease_on_top_of_its_mark_is_noted() {
         let granted = admitted(&mut bench);
         end(&mut bench, granted);
         let notes = std::mem::take(&mut bench.local.notes);
-        let noted: Vec<_> = notes.iter().map(|note| (note.token, note.loss)).collect();
-        assert_eq!(noted, [(granted.token, loss)]);
+        let ends: Vec<_> = notes.iter().map(|note| (note.token, note.loss)).collect();
+        assert_eq!(ends, [(granted.token, loss)]);
     };
     let by_handle = |bench: &mut Bench, granted| assert_eq!(bench.release(1, granted), Ok(()));
     let by_force = |bench: &mut Bench, _| {
