@@ -1,5 +1,13 @@
 //! The table with narrow words, where every wrap is near; one thread, the clock set by hand.
 
+mod allowance;
+mod cells;
+mod locals;
+mod resizes;
+mod short_paths;
+mod walks;
+mod words;
+
 use super::*;
 use crate::key::HashSeed;
 
@@ -151,13 +159,6 @@ fn a_lease_renewed_through_many_eras_keeps_its_deadline_and_token() {
     bench.local.now += Narrow::MAX_TTL;
     assert!(bench.renew(1, &mut held, 10).is_err(), "I4");
     assert_eq!(bench.leases(), 0);
-}
-
-#[test]
-fn a_renewal_never_shortens() {
-    let mut bench = Bench::new(4);
-    let mut held = bench.grant(1, 100);
-    assert_eq!(bench.renew(1, &mut held, 1), Ok(100));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::oracle::Memory;
-use super::shard::{EMPTY, HORIZON_BITS, LEVELS, STRANDS, horizon, place, range, slots};
+use super::shard::{EMPTY, HORIZON_BITS, LEVELS, STRANDS, horizon, place, range, slot, slots};
 use super::turn::PORTION;
 use super::*;
 
@@ -57,8 +57,28 @@ fn a_place_is_visited_after_the_position_and_not_after_the_tick() {
         for tick in near.chain(middle).chain(far).chain([horizon]) {
             let place = place(tick, position);
             assert!(place.visit > position && place.visit <= tick);
+            let mut passing = (0..LEVELS).map(|level| slot(level, range(level, position)));
+            assert!(passing.all(|slot| slot != place.slot), "turned through");
         }
         assert_eq!(place(position, position).visit, position);
+    }
+}
+
+/// All would be looked at together for ever, and delay what is due in that tick.
+#[test]
+fn cells_beyond_the_horizon_are_spread_over_the_far_half_of_it() {
+    const CELLS: u32 = 4_096;
+    for position in [0, FAR_RANGE - 1, FAR_RANGE, SPAN + 77] {
+        let horizon = horizon(position);
+        assert_eq!(clamp(horizon, position, 7), horizon);
+        let half = |cell| horizon - clamp(horizon + 1, position, cell);
+        let (mut near, mut far) = (0, 0);
+        for back in (0..CELLS).map(half) {
+            assert!(back < SPAN / 2, "{back} ticks before the horizon");
+            near += u32::from(back >= SPAN / 4);
+            far += u32::from(back < SPAN / 4);
+        }
+        assert!(near.abs_diff(far) < CELLS / 16, "{near} and {far}");
     }
 }
 
@@ -80,35 +100,43 @@ fn the_next_range_of_a_level_has_its_slots_on_the_level_below() {
 #[test]
 fn a_crowded_range_moves_in_portions_and_delays_nothing() {
     const CELLS: u32 = 1_000 * PORTION as u32;
-    let (wheel, memory) = (Wheel::new(2, 0), Memory::new(CELLS));
-    // Spread over the fifth range of the last level.
-    let deadline = |cell: u32| 4 * FAR_RANGE + u64::from(cell) % FAR_RANGE;
-    for cell in 0..CELLS {
-        assert!(!lease(&wheel, &memory, cell, deadline(cell)));
-    }
-    let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != EMPTY);
-    assert_eq!(wheel.next_due(), Some(3 * FAR_RANGE));
-    let portions = u64::from(CELLS) / PORTION;
-    let mut fired = vec![0_u8; CELLS as usize];
-    let (mut turns, mut in_time) = (0, false);
-    while let Some(now) = wheel.next_due() {
-        let advanced = wheel.advance_to(&memory, now, |cell, _| {
-            assert_eq!(now, deadline(cell));
-            fired[cell as usize] += 1;
-            None
-        });
-        let _ = advanced.expect("nobody else advances");
-        turns += 1;
-        if turns + 2 < portions {
-            assert_eq!(now, 3 * FAR_RANGE + turns - 1, "one portion in each tick");
-            assert!(moving());
+    for start in [0, 100 * FAR_RANGE] {
+        let (wheel, memory) = (Wheel::new(2, 0), Memory::new(CELLS));
+        let _ = wheel.advance_to(&memory, start, |_, _| panic!("nothing is registered"));
+        // Spread over the fifth range of the last level.
+        let deadline = |cell: u32| start + 4 * FAR_RANGE + u64::from(cell) % FAR_RANGE;
+        for cell in 0..CELLS {
+            assert!(!lease(&wheel, &memory, cell, deadline(cell)));
         }
-        if now == 4 * FAR_RANGE - RANGE {
-            assert!(!moving(), "all are where they have to be in time");
-            in_time = true;
+        let moving = || wheel.kept.lock().iter().any(|kept| kept.moving[2] != EMPTY);
+        assert_eq!(wheel.next_due(), Some(start + 3 * FAR_RANGE));
+        let portions = u64::from(CELLS) / PORTION;
+        let mut fired = vec![0_u8; CELLS as usize];
+        let (mut turns, mut in_time) = (0, false);
+        while let Some(now) = wheel.next_due() {
+            let advanced = wheel.advance_to(&memory, now, |cell, _| {
+                assert_eq!(now, deadline(cell));
+                fired[cell as usize] += 1;
+                None
+            });
+            let _ = advanced.expect("nobody else advances");
+            turns += 1;
+            if turns + 2 < portions {
+                assert_eq!(
+                    now,
+                    start + 3 * FAR_RANGE + turns - 1,
+                    "one portion in each tick"
+                );
+                assert!(moving());
+            }
+            assert!(turns <= portions + 1 || !moving(), "and not less");
+            if now == start + 4 * FAR_RANGE - RANGE {
+                assert!(!moving(), "all are where they have to be in time");
+                in_time = true;
+            }
         }
+        assert!(in_time && fired.iter().all(|&fired| fired == 2));
     }
-    assert!(in_time && fired.iter().all(|&fired| fired == 2));
 }
 
 #[test]
@@ -186,11 +214,14 @@ fn the_cells_of_a_shard_are_on_all_lists_of_a_slot() {
 #[test]
 fn a_look_that_panics_leaves_no_slot_behind() {
     let ticks = [5, 6, 9, RANGE - 1, 3 * RANGE, FAR_RANGE - 1, 3 * FAR_RANGE];
+    // The last slots of the last level.
+    let ticks = ticks.into_iter().chain([125 * FAR_RANGE, 126 * FAR_RANGE]);
     let (wheel, memory) = (Wheel::new(1, 0), Memory::new(10));
+    let cells = ticks.clone().count();
     for (cell, tick) in (0..).zip(ticks) {
         assert!(!lease(&wheel, &memory, cell, tick));
     }
-    let now = 4 * FAR_RANGE;
+    let now = 127 * FAR_RANGE;
     let (mut panics, mut seen) = (0, [0; 10]);
     for _ in 0..2 {
         let mut look = |cell: u32, _| {
@@ -201,6 +232,106 @@ fn a_look_that_panics_leaves_no_slot_behind() {
         let pass = AssertUnwindSafe(|| wheel.advance_to(&memory, now, &mut look));
         panics += i32::from(catch_unwind(pass).is_err());
     }
-    assert_eq!((panics, &seen[..ticks.len()]), (1, &[2; 7][..]));
+    assert_eq!((panics, &seen[..cells]), (1, &[2; 9][..]));
     assert_eq!(wheel.next_due(), None);
+}
+
+/// I10: what that look was for is made up for in the next tick.
+#[test]
+fn a_second_look_that_panics_is_repeated_in_the_next_tick() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(1));
+    assert!(!lease(&wheel, &memory, 0, 5));
+    let mut looks = 0;
+    let pass = AssertUnwindSafe(|| {
+        wheel.advance_to(&memory, 5, |_, _| {
+            looks += 1;
+            assert!(looks < 2, "the second look");
+            None
+        })
+    });
+    assert!(catch_unwind(pass).is_err());
+    let again = wheel.advance_to(&memory, 5, |_, _| panic!("not yet"));
+    assert_eq!(again.map(|advanced| advanced.looks), Some(0));
+    assert_eq!(wheel.next_due(), Some(6));
+    let next = wheel.advance_to(&memory, 6, |_, _| None);
+    assert_eq!(next.map(|advanced| advanced.looks), Some(2));
+    assert_eq!(wheel.next_due(), None);
+}
+
+#[test]
+fn a_wheel_takes_as_much_for_each_shard() {
+    let one = Wheel::new(1, 0).memory();
+    assert!((20 << 10..22 << 10).contains(&one), "{one} bytes a shard");
+    for shards in [2, 4, 16] {
+        assert_eq!(Wheel::new(shards, 0).memory(), shards * one);
+    }
+}
+
+#[test]
+fn a_registration_in_the_past_lets_no_driver_sleep() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(1));
+    let _ = wheel.advance_to(&memory, 1_000, |_, _| panic!("nothing is registered"));
+    assert!(!lease(&wheel, &memory, 0, 10));
+    assert_eq!(wheel.next_due(), Some(1_000));
+    assert!(!wheel.prepare_sleep(Some(1_001)));
+}
+
+/// What a second look asks for comes before the driver wakes, and the first look's tick does not.
+#[test]
+fn a_driver_is_woken_for_what_only_a_second_look_asks_for() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(2));
+    assert!(wheel.prepare_sleep(Some(55)));
+    assert!(!lease(&wheel, &memory, 0, 1_000) && !lease(&wheel, &memory, 1, 1_000));
+    assert!(lease(&wheel, &memory, 0, 1));
+    let mut later = [60, 50].into_iter();
+    let advanced = wheel.advance_to(&memory, 1, |cell, _| {
+        if cell == 1 {
+            return later.next();
+        }
+        // Found to be due after all else, as cell 0 was.
+        let _ = lease(&wheel, &memory, 1, 1);
+        None
+    });
+    assert!(later.next().is_none());
+    assert!(advanced.is_some_and(|advanced| advanced.wake));
+    assert_eq!(wheel.next_due(), Some(50));
+}
+
+#[test]
+fn a_cell_that_hurries_again_brings_no_other_along() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(2));
+    for cell in [1, 0] {
+        assert!(!lease(&wheel, &memory, cell, 1_000));
+        assert!(!lease(&wheel, &memory, cell, 100));
+    }
+    let mut looks = vec![];
+    let mut turn = |now| {
+        let _ = wheel.advance_to(&memory, now, |cell, now| {
+            looks.push((cell, now));
+            None
+        });
+    };
+    turn(1);
+    assert!(!lease(&wheel, &memory, 0, 50));
+    turn(2);
+    turn(50);
+    turn(100);
+    assert_eq!(looks, [(0, 50), (0, 50), (1, 100), (1, 100)]);
+}
+
+/// I9: among many cells that are wanted early, too.
+#[test]
+fn one_of_many_deadlines_that_keeps_being_shortened_takes_no_memory_for_each_time() {
+    const CELLS: u32 = 100;
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(CELLS));
+    for cell in 0..CELLS {
+        assert!(!lease(&wheel, &memory, cell, 1_000_000));
+        assert!(!lease(&wheel, &memory, cell, 100_000));
+    }
+    for deadline in (90_000..100_000).rev() {
+        assert!(!lease(&wheel, &memory, 0, deadline));
+        let _ = wheel.advance_to(&memory, 1, |_, _| panic!("nothing is due"));
+    }
+    let entries = wheel.kept.lock()[0].early_entries();
+    assert!(entries <= 2 * CELLS as usize, "{entries} entries");
 }

@@ -136,6 +136,7 @@ fn many_early_looks_leave_no_room_behind_once_they_are_over() {
         let _ = lease(&wheel, &memory, cell, 100);
     }
     let _ = wheel.advance_to(&memory, 1, |_, _| Some(100));
+    assert_eq!(wheel.kept.lock()[0].early_entries(), CELLS as usize);
     assert!(room() >= CELLS as usize, "all are in the heap");
     let _ = wheel.advance_to(&memory, 100, |_, _| None);
     // Now and then somebody hurries, which is when the heap is looked at.
@@ -229,17 +230,17 @@ fn a_look_may_register_and_advance() {
         assert_eq!(wheel.advance_to(&memory, 1, |_, _| panic!("nested")), None);
         None
     });
+    assert_eq!(
+        seen,
+        [0, 1, 2],
+        "due while the pass was under way, or that for the first of those: fired in it"
+    );
     while wheel.next_due().is_some() {
         let _ = wheel.advance_to(&memory, 1, |cell, _| {
-            seen.push(cell);
+            assert!(cell > 2);
             None
         });
     }
-    assert_eq!(
-        seen[..2],
-        [0, 1],
-        "due while the pass was under way, fired in it"
-    );
 }
 
 #[test]
@@ -307,6 +308,21 @@ fn a_driver_is_woken_for_what_is_due_before_it_wakes_and_for_nothing_else() {
     assert_eq!(advanced.map(|advanced| advanced.wake), Some(true));
 }
 
+/// An advance of two passes, each of which leaves something to wake for, in its first look and in its second.
+#[test]
+fn more_than_one_reason_to_wake_the_driver_is_one() {
+    let (wheel, memory) = (Wheel::new(1, 0), Memory::new(2));
+    assert!(wheel.prepare_sleep(None));
+    assert!(lease(&wheel, &memory, 0, 1) && lease(&wheel, &memory, 1, 9));
+    let mut later = [60, 50, 40, 30].into_iter();
+    let advanced = wheel.advance_to(&memory, 1, |_, _| {
+        assert_eq!(wheel.advance_to(&memory, 9, |_, _| panic!("nested")), None);
+        later.next()
+    });
+    assert!(advanced.is_some_and(|advanced| advanced.wake) && later.next().is_none());
+    assert_eq!(wheel.next_due(), Some(30));
+}
+
 #[test]
 fn the_last_tick_is_reached_and_nothing_wraps() {
     for start in [0, 1 << 47] {
@@ -337,6 +353,9 @@ fn a_word_says_when_the_next_look_is_and_keeps_its_mark() {
     let early = linked.with_early(3_617).with_queued();
     assert_eq!(Word::UNLINKED.first_look(), u64::MAX);
     assert_eq!(Word::UNLINKED.with_queued().first_look(), u64::MAX);
+    assert!(!Word::UNLINKED.with_queued().is_linked());
+    let ticks = (0..42).map(|bit| (1 << bit) - 1);
+    assert!(ticks.map(Word::linked_at).all(Word::is_linked));
     assert_eq!((linked.first_look(), linked.early()), (most + 3_617, None));
     assert_eq!((early.tick(), early.early()), (most + 3_617, Some(3_617)));
     assert_eq!(early.with_early(most + 3_617), linked.with_queued());
@@ -349,6 +368,8 @@ fn a_word_says_when_the_next_look_is_and_keeps_its_mark() {
     assert!(wheel.covers(early.0, 3_687) && !wheel.covers(early.0, 3_686));
     assert!(wheel.covers(Word::linked_at(0).0, 70));
     assert!(!wheel.covers(Word::UNLINKED.0, u64::MAX - 1));
+    let linked = 70 + most + 3_617;
+    assert!(wheel.is_linked_by(early.0, linked) && !wheel.is_linked_by(early.0, linked - 1));
 }
 
 fn ticks() -> impl Strategy<Value = u64> {

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -567,6 +567,34 @@ fn the_place_of_a_thread_that_died_in_a_queue_is_passed_over() {
         assert_eq!(locks.waiting(), 0);
         fail::remove(point);
     }
+    scenario.teardown();
+}
+
+/// Nobody comes by, and no time passes, after who held the key has died on the way out of it.
+#[test]
+fn a_key_is_handed_on_though_its_release_is_cut_off() {
+    const DOOMED: &str = "doomed";
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let scenario = FailScenario::setup();
+    let builder = LockManager::builder().clock(ManualClock::new());
+    let locks = builder.build().unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    let held = locks.try_acquire(1, 1, HOUR).unwrap();
+    let mut doomed = pin!(locks.acquire(1, 2, HOUR));
+    let mut next = pin!(locks.acquire(1, 3, HOUR));
+    assert!(doomed.as_mut().poll(&mut context).is_pending());
+    assert!(next.as_mut().poll(&mut context).is_pending());
+    drop(held);
+    let Poll::Ready(Ok(doomed)) = doomed.as_mut().poll(&mut context) else {
+        panic!("it is first in the queue");
+    };
+    kill_at("release/unlinked", DOOMED, &Arc::new(AtomicUsize::new(1)));
+    thread::scope(|scope| {
+        let died = spawn(scope, DOOMED, move || drop(doomed)).join();
+        assert!(died.is_err_and(|cause| cause.is::<Killed>()));
+    });
+    assert!(next.as_mut().poll(&mut context).is_ready());
+    assert_eq!(locks.waiting(), 0);
     scenario.teardown();
 }
 
