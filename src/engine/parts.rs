@@ -119,7 +119,7 @@ fn a_thread_keeps_no_buckets_of_a_manager_that_is_gone() {
     let kept = gone.engine().table.watch_newest();
     // Closed by another thread, which has no part to give back.
     thread::scope(|scope| {
-        scope.spawn(move || drop(gone));
+        scope.spawn(move || drop(gone)).join().unwrap();
     });
     assert!(
         kept(),

@@ -38,7 +38,7 @@ impl<L: Layout> Engine<L> {
 
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod tests {
-    use std::sync::Barrier;
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
@@ -77,12 +77,14 @@ mod tests {
     /// Has the table grow and shrink, from a thread that ends.
     fn spike(locks: &LockManager) {
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let grower = scope.spawn(|| {
                 let leases: Vec<_> = (0..MANY)
                     .map(|key| locks.try_acquire(key, key, TTL).unwrap())
                     .collect();
                 drop(leases);
             });
+            // Joined, its variables are gone as well: the end of a scope does not wait for them.
+            grower.join().unwrap();
         });
         settle(locks);
     }
@@ -103,27 +105,30 @@ mod tests {
         let clock = ManualClock::new();
         let locks = manager(&clock);
         let kept = locks.engine().table.watch_newest();
-        let turn = Barrier::new(2);
         thread::scope(|scope| {
-            let idle = scope.spawn(|| {
+            // Dropped by a failure here, the channels end the other thread too.
+            let (say, heard) = mpsc::sync_channel(0);
+            let (done, is_done) = mpsc::sync_channel(0);
+            let locks = &locks;
+            let idle = scope.spawn(move || {
                 let lease = locks.try_acquire("idle", 1, TTL).unwrap();
-                turn.wait();
-                turn.wait();
+                done.send(()).unwrap();
+                heard.recv().unwrap();
                 locks.trim();
-                turn.wait();
-                turn.wait();
+                done.send(()).unwrap();
+                heard.recv().unwrap();
                 lease.release()
             });
-            turn.wait();
-            spike(&locks);
+            is_done.recv().unwrap();
+            spike(locks);
             assert!(kept(), "it may still be on its way there");
             assert_eq!(locks.engine().registry.lock().threads.len(), 2);
-            turn.wait();
-            turn.wait();
+            say.send(()).unwrap();
+            is_done.recv().unwrap();
             assert!(!kept());
             assert_eq!(locks.engine().registry.lock().threads.len(), 1);
             assert_eq!(locks.len(), 1);
-            turn.wait();
+            say.send(()).unwrap();
             assert_eq!(idle.join().unwrap(), Ok(()));
         });
         assert_eq!(locks.stats().granted, MANY + 1);
