@@ -39,10 +39,10 @@ fn a_killed_and_restarted_manager_repeats_no_token() {
     assert_eq!(report["token_regressions"], 0, "{report}");
     assert_eq!(report["seed"], 7, "{report}");
     assert!(report["grants"].as_u64() > Some(100), "{report}");
-    assert!(
-        report["tokens_skipped_max"].as_u64() <= Some(100),
-        "{report}"
-    );
+    // Each life may leave two blocks unused, also one that was killed before it could say which.
+    let silent = report["kills_before_a_grant"].as_u64().unwrap();
+    let skipped = report["tokens_skipped_max"].as_u64().unwrap();
+    assert!(skipped <= 2 * 50 * (1 + silent), "{report}");
     assert_eq!(report["passed"], true, "{report}");
 }
 
