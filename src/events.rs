@@ -69,7 +69,8 @@ pub struct Event {
     pub token: FencingToken,
     /// The mode of the lease.
     pub mode: Mode,
-    /// The lease's deadline, as things were.
+    /// The lease's deadline, as things were. Of a key of an `acquire_all` that waits for others still, the end of
+    /// the manager's time.
     pub deadline: Timestamp,
 }
 

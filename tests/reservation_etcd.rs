@@ -7,6 +7,7 @@ mod authority;
 mod servers;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
@@ -156,15 +157,70 @@ fn a_silent_holder_keeps_the_shard_for_its_term() {
     authority::a_silent_holder_keeps_the_shard_for_its_term(&shared());
 }
 
-#[test]
-fn a_lost_answer_skips_tokens_and_hands_none_out_twice() {
-    let shard = shared();
-    authority::a_lost_answer_skips_tokens(shard.port(), |port| {
+/// Opens clients of a shard through any port, with a term that is not over before the test.
+fn through(shard: &Shard) -> impl Fn(u16) -> Etcd {
+    |port| {
         Etcd::options([format!("http://127.0.0.1:{port}")], &shard.name)
             .term(Duration::from_secs(20))
             .timeout(TIMEOUT)
             .connect()
             .unwrap()
+    }
+}
+
+#[test]
+fn a_lost_answer_skips_tokens_and_hands_none_out_twice() {
+    let shard = shared();
+    authority::a_lost_answer_skips_tokens(shard.port(), through(&shard));
+}
+
+#[test]
+fn who_waits_asks_rarely() {
+    // Of its own, so that nothing else counts its revision up.
+    let shard = own();
+    authority::who_waits_asks_rarely(shard.port(), through(&shard));
+}
+
+#[test]
+fn a_connection_that_falls_silent_is_replaced() {
+    let shard = shared();
+    authority::a_silent_connection_is_replaced(shard.port(), through(&shard));
+}
+
+#[test]
+fn a_resignation_that_is_not_heard_is_made_up_for() {
+    let shard = own();
+    let open = || through(&shard)(shard.port());
+    authority::a_resignation_is_made_up_for(shard.server(), open);
+}
+
+/// The lease of a candidate may end before it has put its key there, if it stands still meanwhile.
+#[test]
+fn a_lease_that_ends_before_its_use_is_replaced() {
+    let shard = own();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let Intruder {
+                runtime,
+                mut client,
+            } = intruder(&shard);
+            runtime.block_on(async {
+                while !over.load(Ordering::SeqCst) {
+                    for lease in client.leases().await.unwrap().leases() {
+                        // It may be gone by now.
+                        let _ = client.lease_revoke(lease.id()).await;
+                    }
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            });
+        });
+        let mut client = shard.open("candidate").unwrap();
+        let lost: Vec<_> = (0..40)
+            .filter_map(|_| client.campaign(Duration::ZERO).err())
+            .collect();
+        over.store(true, Ordering::SeqCst);
+        assert_eq!(lost, [], "nobody else had the shard");
     });
 }
 

@@ -47,6 +47,10 @@ impl Shard {
             .timeout(TIMEOUT)
     }
 
+    fn port(&self) -> u16 {
+        self.config().get_ports()[0]
+    }
+
     fn intruder(&self) -> Intruder {
         Intruder::at(&self.config())
     }
@@ -152,18 +156,59 @@ fn a_silent_holder_keeps_the_shard_for_its_term() {
     authority::a_silent_holder_keeps_the_shard_for_its_term(&shared());
 }
 
-#[test]
-fn a_lost_answer_skips_tokens_and_hands_none_out_twice() {
-    let shard = shared();
-    let server = shard.config().get_ports()[0];
-    authority::a_lost_answer_skips_tokens(server, |port| {
+/// Opens clients of a shard through any port, with a term that is not over before the test.
+fn through(shard: &Shard) -> impl Fn(u16) -> Postgres {
+    |port| {
         let config = format!("host=127.0.0.1 port={port} user=postgres dbname=postgres");
         shard
             .options_through(config.parse().unwrap())
             .term(Duration::from_secs(20))
             .connect()
             .unwrap()
-    });
+    }
+}
+
+#[test]
+fn a_lost_answer_skips_tokens_and_hands_none_out_twice() {
+    let shard = shared();
+    authority::a_lost_answer_skips_tokens(shard.port(), through(&shard));
+}
+
+#[test]
+fn who_waits_asks_rarely() {
+    let shard = shared();
+    authority::who_waits_asks_rarely(shard.port(), through(&shard));
+}
+
+#[test]
+fn a_connection_that_falls_silent_is_replaced() {
+    let shard = shared();
+    authority::a_silent_connection_is_replaced(shard.port(), through(&shard));
+}
+
+#[test]
+fn a_resignation_that_is_not_heard_is_made_up_for() {
+    let shard = own();
+    let open = || through(&shard)(shard.port());
+    authority::a_resignation_is_made_up_for(shard.server(), open);
+}
+
+#[test]
+fn a_row_that_looks_free_and_cannot_be_taken_is_told() {
+    let shard = shared();
+    winner(&shard, "first").resign();
+    let table = &shard.table;
+    shard.intruder().run(&format!(
+        "CREATE FUNCTION \"{table}_f\"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
+         CREATE TRIGGER t BEFORE UPDATE ON \"{table}\" FOR EACH ROW EXECUTE FUNCTION \"{table}_f\"()"
+    ));
+    let mut client = shard.open("second").unwrap();
+    match client.campaign(Duration::from_secs(60)) {
+        Err(ReservationError::Unavailable { reason }) => {
+            assert!(reason.contains("trigger"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -237,6 +282,10 @@ fn a_mark_that_makes_no_sense_is_corrupt_and_left_as_it_is() {
     assert_eq!(holder.reserve(tokens(1)), Err(ReservationError::Lost));
     let answer = holder.campaign(Duration::ZERO);
     assert!(is_corrupt(&answer), "{answer:?}");
+    let Intruder { runtime, client } = shard.intruder();
+    let statement = format!("SELECT 1 FROM \"{table}\"");
+    let rows = runtime.block_on(client.query(&statement, &[])).unwrap();
+    assert!(rows.is_empty());
 }
 
 fn is_corrupt<T>(answer: &Result<T, ReservationError>) -> bool {

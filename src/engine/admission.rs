@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use super::grants::{Acquired, Denied, MAX_AT_LEAST};
 use super::observing::Change;
-use super::restore::nanos;
 use crate::error::AcquireError;
 use crate::events::EventKind;
 use crate::failpoint::failpoint;
@@ -382,14 +381,9 @@ impl<L: Layout> Engine<L> {
         })
     }
 
-    /// How many nanoseconds the lease lasts, as things are. The time of those that an `acquire_all` under way
-    /// has already starts with the last one.
+    /// How many nanoseconds the lease lasts, as others are told.
     pub(super) fn remaining(&self, holder: &Holder, now: u64) -> u64 {
-        let until = holder.until();
-        match &holder.session {
-            Some(session) if until >= self.time.last_tick() => nanos(session.ttl),
-            _ => self.time.nanos_until(until, now),
-        }
+        self.time.nanos_until(self.told_deadline(holder), now)
     }
 
     /// Why the record doesn't admit another.
@@ -479,7 +473,7 @@ impl Acquired {
         Self {
             handle: Handle::recorded(holder.mode.code()),
             token: holder.token,
-            deadline: holder.until(),
+            deadline: holder.deadline(),
         }
     }
 }

@@ -331,3 +331,70 @@ fn entries_of_a_lease_are_counted_to_the_end_and_no_further() {
         ));
     }
 }
+
+/// A grant is counted after it is published: the counts alone, which may say that there is none, prove nothing.
+#[test]
+fn a_lease_that_is_not_counted_yet_keeps_the_authority() {
+    let clock = ManualClock::new();
+    let engine = engine(&clock);
+    engine.enter_now(&Wish::plain(plain(1, 500))).expect("free");
+    assert!(!engine.is_idle(), "it may grant");
+    assert!(engine.close_to_grants());
+    engine.with(engine.time.now(), |local| local.counters.add_end());
+    assert_eq!(engine.totals().leases, 0);
+    assert!(!engine.is_idle(), "the lease is out");
+    engine.with(engine.time.now(), |local| local.counters.add_grant());
+    assert!(!engine.is_idle());
+    clock.advance(500 * MS);
+    assert!(engine.is_idle());
+}
+
+/// A session may be closed after a look has found it alive: then its new lease is none, and leaves nothing behind.
+#[test]
+fn a_lease_whose_session_closes_under_way_is_none() {
+    let clock = ManualClock::new();
+    let engine = engine(&clock);
+    let session = engine.open_session(crate::OwnerId(1), 500 * MS, false);
+    let session = session.expect("there is room");
+    let mut wish = Wish::plain(plain(1, 500));
+    wish.session = Some(Arc::clone(&session));
+    let held = engine.enter_now(&wish).expect("free");
+    let name = engine.name(Key::from_raw(1), held.token);
+    engine
+        .release_by_key(&name, engine.time.now())
+        .expect("held");
+    // What closes it is half done.
+    session.book.lock().closed = true;
+    let before = engine.cells();
+    for key in 1..2_000 {
+        wish.request = plain(key, 500);
+        wish.mode = [Mode::Exclusive, Mode::Shared][key as usize % 2];
+        let refused = engine.enter_now(&wish);
+        assert!(
+            matches!(refused, Err(Denied::Other(AcquireError::SessionOver))),
+            "{refused:?}"
+        );
+    }
+    let more = engine.cells() - before;
+    assert!(more < 500, "{more} cells for what was refused");
+    assert_eq!(engine.totals().leases, 0);
+    let next = engine.enter_now(&Wish::plain(plain(1, 500)));
+    assert!(next.expect("it is free").token > held.token);
+}
+
+/// The leases of a session are over with it, for whoever walks them too, before they are taken down.
+#[test]
+fn a_walk_passes_over_leases_whose_session_is_over() {
+    let clock = ManualClock::new();
+    let engine = engine(&clock);
+    let session = engine.open_session(crate::OwnerId(1), 500 * MS, false);
+    let session = session.expect("there is room");
+    let mut wish = Wish::plain(plain(1, 500));
+    wish.session = Some(Arc::clone(&session));
+    engine.enter_now(&wish).expect("free");
+    let walked = || engine.recorded().map(|seen| seen.len()).sum::<usize>();
+    assert_eq!(walked(), 1);
+    assert!(session.close());
+    assert_eq!(walked(), 0);
+    assert!(engine.save().leases.is_empty());
+}

@@ -248,7 +248,7 @@ impl<L: Layout> Engine<L> {
             0 => record.holders.last(),
             token => record.holders.get(token),
         }?;
-        Some(Seen::recorded(name.key, holder))
+        Some(self.told(name.key, holder))
     }
 
     /// The record's leases that are live.
@@ -259,7 +259,7 @@ impl<L: Layout> Engine<L> {
             .get(key)
             .into_iter()
             .flat_map(|record| record.holders.iter());
-        holders.map(|holder| Seen::recorded(key, holder)).collect()
+        holders.map(|holder| self.told(key, holder)).collect()
     }
 
     /// Ends all of the record's leases; those that they were.
@@ -269,11 +269,8 @@ impl<L: Layout> Engine<L> {
         let Some(record) = stripe.get(key) else {
             return vec![];
         };
-        let seen: Vec<Seen> = record
-            .holders
-            .iter()
-            .map(|holder| Seen::recorded(key, holder))
-            .collect();
+        let holders = record.holders.iter();
+        let seen: Vec<Seen> = holders.map(|it| self.told(key, it)).collect();
         for lease in &seen {
             let token = lease.contents.token;
             self.end_holder(local, record, key, token, Loss::Revoked);

@@ -39,13 +39,14 @@ impl Seen {
         }
     }
 
-    pub(super) fn recorded(key: Key, holder: &Holder) -> Self {
+    /// With that deadline.
+    pub(super) fn recorded(key: Key, holder: &Holder, deadline: u64) -> Self {
         Self {
             contents: Contents {
                 key,
                 token: holder.token,
                 owner: holder.owner,
-                deadline: holder.until(),
+                deadline,
             },
             handle: Handle::recorded(holder.mode.code()),
             mode: holder.mode,
@@ -54,6 +55,24 @@ impl Seen {
 }
 
 impl<L: Layout> Engine<L> {
+    /// The deadline that others are told of: of one whose session has been closed since it was found live, the
+    /// one it had. The time of those that an `acquire_all` under way has already starts with the last key, as
+    /// if that came now.
+    pub(super) fn told_deadline(&self, holder: &Holder) -> u64 {
+        let deadline = holder.deadline();
+        match &holder.session {
+            Some(session) if deadline >= self.time.last_tick() => {
+                let from_now = self.time.deadline(self.time.now(), session.ttl);
+                from_now.unwrap_or(deadline)
+            }
+            _ => deadline,
+        }
+    }
+
+    pub(super) fn told(&self, key: Key, holder: &Holder) -> Seen {
+        Seen::recorded(key, holder, self.told_deadline(holder))
+    }
+
     /// Whether the lease is in the very state that the handle saw it in.
     #[inline(always)]
     pub(crate) fn is_as_seen(&self, handle: Handle, key: Key, token: u64) -> bool {
@@ -329,14 +348,14 @@ impl<L: Layout> Engine<L> {
         found.into_iter().map(Seen::plain).collect()
     }
 
-    /// The leases that records hold, over or not, a stripe at a time.
+    /// The leases that records hold, expired or not, a stripe at a time.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = Vec<Seen>> + '_ {
         self.records.stripes().map(|stripe| {
             let stripe = stripe.lock();
             let mut seen = vec![];
             for (&key, record) in &stripe.records {
-                let holders = record.holders.iter();
-                seen.extend(holders.map(|holder| Seen::recorded(key, holder)));
+                let holders = record.holders.iter().filter(|it| !it.is_ended());
+                seen.extend(holders.map(|holder| self.told(key, holder)));
             }
             seen
         })

@@ -91,13 +91,10 @@ pub(super) struct Change {
 
 impl Change {
     pub(super) fn of_holder(kind: EventKind, key: Key, holder: &Holder) -> Self {
-        let Seen { contents, mode, .. } = Seen::recorded(key, holder);
+        let Seen { contents, mode, .. } = Seen::recorded(key, holder, holder.deadline());
         Self {
             kind,
-            contents: Contents {
-                deadline: holder.deadline(),
-                ..contents
-            },
+            contents,
             mode,
             granted: holder.granted,
             plain: false,

@@ -112,8 +112,9 @@ impl<L: Layout> Engine<L> {
 
     /// `None` if its session has been closed meanwhile.
     fn save_holder(&self, key: Key, holder: &Holder, tick: u64, now: u64) -> Option<Saved> {
-        let until = holder.until();
+        // Read once: it may change at any time.
         let ends = holder.session.as_ref().map(|session| session.until());
+        let until = holder.deadline.min(ends.unwrap_or(u64::MAX));
         // Of an acquisition of many keys that waits for the others: nobody knows of it, and who waits goes
         // with the process.
         if until <= tick || ends.is_some_and(|ends| ends >= self.time.last_tick()) {

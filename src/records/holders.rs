@@ -68,6 +68,11 @@ impl Holder {
         self.deadline.min(session)
     }
 
+    /// Whether its session is over.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.session.as_ref().is_some_and(|it| it.until() == 0)
+    }
+
     /// Its deadline, whether it was ended before or not.
     pub(crate) fn deadline(&self) -> u64 {
         let session = self.session.as_ref().map_or(u64::MAX, |it| it.deadline());

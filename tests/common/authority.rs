@@ -143,6 +143,19 @@ pub(crate) fn a_contender_waits_for_a_resignation<B: Backend>(backend: &B) {
     assert_eq!(contender.campaign(patience), Err(held));
     assert!(began.elapsed() >= patience);
 
+    let mut waits = vec![];
+    for _ in 0..3 {
+        waits.push(hand_over(&mut holder, &mut contender));
+        std::mem::swap(&mut holder, &mut contender);
+    }
+    holder.resign();
+    // They are told, and don't find out by looking: once a second, and so 0.7 s after it.
+    let soonest = waits.iter().min().unwrap();
+    assert!(*soonest < Duration::from_millis(500), "{waits:?}");
+}
+
+/// How long the contender waits from the holder's resignation on.
+fn hand_over<R: Reservation>(holder: &mut R, contender: &mut R) -> Duration {
     let before = holder.reserve(tokens(5)).unwrap();
     let (resigned, won) = thread::scope(|scope| {
         let waits = scope.spawn(|| {
@@ -155,13 +168,71 @@ pub(crate) fn a_contender_waits_for_a_resignation<B: Backend>(backend: &B) {
         holder.resign();
         (resigned, waits.join().unwrap())
     });
-    let waited = won.saturating_duration_since(resigned);
-    // It is told, and doesn't find out by looking: once a second at the most.
-    assert!(waited < Duration::from_millis(900), "{waited:?}");
     assert_eq!(holder.reserve(tokens(1)), Err(ReservationError::Lost));
     let after = contender.reserve(tokens(1)).unwrap();
     assert!(after.first() > before.last());
-    contender.resign();
+    won.saturating_duration_since(resigned)
+}
+
+/// Who waits for the shard is told of its end, and does not ask again and again.
+///
+/// `open` opens a client that reaches the server through that port.
+pub(crate) fn who_waits_asks_rarely<R: Reservation + Debug>(server: u16, open: impl Fn(u16) -> R) {
+    // One that was just resigned by another: news of that is none of this one's.
+    let mut first = open(server);
+    let mut holder = open(server);
+    first.campaign(SLACK).unwrap();
+    first.resign();
+    holder.campaign(SLACK).unwrap();
+    let wire = Wire::to(server);
+    let mut contender = open(wire.port);
+    let patience = Duration::from_millis(1500);
+    contender.campaign(patience).unwrap_err();
+    let asked = wire.asked.load(Ordering::SeqCst);
+    assert!(asked < 40, "{asked} times in {patience:?}");
+    holder.resign();
+}
+
+/// A connection that has fallen silent is given up, and the next call has another.
+///
+/// `open` opens a client that reaches the server through that port.
+pub(crate) fn a_silent_connection_is_replaced<R: Reservation + Debug>(
+    server: u16,
+    open: impl Fn(u16) -> R,
+) {
+    let wire = Wire::to(server);
+    let mut client = open(wire.port);
+    client.campaign(SLACK).unwrap();
+    let before = client.reserve(tokens(10)).unwrap();
+    // For good, though connections that are made from now on work.
+    wire.silence();
+    let mut answer = client.reserve(tokens(10));
+    if answer.is_err() {
+        unavailable(&answer);
+        answer = client.reserve(tokens(10));
+    }
+    assert!(answer.unwrap().first() > before.last());
+    client.keep_alive().unwrap();
+    client.resign();
+}
+
+/// A resignation that the server has not heard is made up for before the next campaign.
+///
+/// `term` is long enough that it is not over meanwhile.
+pub(crate) fn a_resignation_is_made_up_for<R: Reservation + Debug>(
+    server: &dyn Control,
+    open: impl Fn() -> R,
+) {
+    let mut client = open();
+    client.campaign(SLACK).unwrap();
+    let before = client.reserve(tokens(10)).unwrap();
+    server.kill();
+    client.resign();
+    server.restart();
+    client.campaign(Duration::ZERO).unwrap();
+    assert!(client.reserve(tokens(1)).unwrap().first() > before.last());
+    client.resign();
+    open().campaign(Duration::ZERO).unwrap();
 }
 
 /// A holder that falls silent keeps the shard until its term is over, and not for much longer.
@@ -401,7 +472,10 @@ fn random_from(seed: u64) -> impl FnMut(u64) -> u64 {
 pub(crate) struct Wire {
     pub(crate) port: u16,
     pub(crate) deaf: Arc<AtomicBool>,
-    open: Arc<Mutex<Vec<TcpStream>>>,
+    /// How often something came from clients, requests that come together counted once.
+    asked: Arc<AtomicU64>,
+    /// Of each connection: the client's end, and whether answers are kept from it.
+    open: Arc<Mutex<Vec<(TcpStream, Arc<AtomicBool>)>>>,
 }
 
 impl Wire {
@@ -410,20 +484,25 @@ impl Wire {
         let wire = Self {
             port: listener.local_addr().unwrap().port(),
             deaf: Arc::default(),
+            asked: Arc::default(),
             open: Arc::default(),
         };
         let (deaf, open) = (Arc::clone(&wire.deaf), Arc::clone(&wire.open));
+        let asked = Arc::clone(&wire.asked);
         // Ends with the test's process.
         thread::spawn(move || {
             while let Ok((client, _)) = listener.accept() {
                 let server = TcpStream::connect((Ipv4Addr::LOCALHOST, server)).unwrap();
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
-                open.lock().unwrap().push(client.try_clone().unwrap());
-                let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || std::io::copy(&mut from, &mut to));
+                let silent = Arc::new(AtomicBool::new(false));
+                let end = client.try_clone().unwrap();
+                open.lock().unwrap().push((end, Arc::clone(&silent)));
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                let asked = Arc::clone(&asked);
+                thread::spawn(move || questions(from, to, &asked));
                 let deaf = Arc::clone(&deaf);
-                thread::spawn(move || answers(server, client, &deaf));
+                thread::spawn(move || answers(server, client, [&deaf, &silent]));
             }
         });
         wire
@@ -431,17 +510,36 @@ impl Wire {
 
     /// Ends all connections.
     pub(crate) fn cut(&self) {
-        for stream in self.open.lock().unwrap().drain(..) {
+        for (stream, _) in self.open.lock().unwrap().drain(..) {
             // It may have ended already.
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
+
+    /// No answer comes through any connection that there is now.
+    fn silence(&self) {
+        for (_, silent) in &*self.open.lock().unwrap() {
+            silent.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
-fn answers(mut server: TcpStream, mut client: TcpStream, deaf: &AtomicBool) {
+fn questions(mut client: TcpStream, mut server: TcpStream, asked: &AtomicU64) {
+    let mut buffer = [0; 4096];
+    while let Ok(read @ 1..) = client.read(&mut buffer) {
+        asked.fetch_add(1, Ordering::SeqCst);
+        if server.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = server.shutdown(Shutdown::Write);
+}
+
+fn answers(mut server: TcpStream, mut client: TcpStream, lost: [&AtomicBool; 2]) {
     let mut buffer = [0; 4096];
     while let Ok(read @ 1..) = server.read(&mut buffer) {
-        if !deaf.load(Ordering::SeqCst) && client.write_all(&buffer[..read]).is_err() {
+        let lost = lost.iter().any(|lost| lost.load(Ordering::SeqCst));
+        if !lost && client.write_all(&buffer[..read]).is_err() {
             break;
         }
     }

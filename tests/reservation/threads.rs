@@ -223,3 +223,20 @@ fn closing_a_manager_lets_go_of_its_backend() {
         drop(lease);
     }
 }
+
+#[test]
+fn one_grant_past_the_half_of_a_block_is_enough_to_have_the_next_reserved() {
+    let builder = LockManager::builder().block_size(NonZeroU64::new(1_000).unwrap());
+    let locks = builder.reservation(Memory::new()).build().unwrap();
+    let mut lease = locks.try_acquire("a", 1, TTL).unwrap();
+    while lease.token().get() <= 500 {
+        assert_eq!(locks.standing().unwrap().blocks, 1, "{lease:?}");
+        lease.release().unwrap();
+        lease = locks.try_acquire("a", 1, TTL).unwrap();
+    }
+    let begin = Instant::now();
+    while locks.standing().unwrap().blocks < 2 {
+        assert!(begin.elapsed() < PATIENCE, "{lease:?}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}

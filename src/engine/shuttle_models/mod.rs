@@ -34,6 +34,8 @@
 //! | `an_authority_is_given_up_when_no_lease_is_out` | resigning, against grants and leases on their way into a record | the counts of leases are believed, or records are looked at before the table; the table is not shut, or not moved; a grant goes by the last version of its array |
 //! | `tokens_are_of_blocks_that_do_not_follow` | shutting and opening, with records (I2) | the same of the table, and of the versions that grants and issued tokens go by; the base is not raised to the block |
 //! | `a_mark_is_taken_away_while_it_moves` | the same, as the queue goes away | the mark stays; a frozen mark is taken for the last word |
+//! | `a_lease_whose_session_closes_is_told_of_as_it_was` | `holder`, `holders`, `validate`, `iter`, `checkpoint`, `snapshot` and a refusal, against a session's end | the deadline is read of a session that is over by then |
+//! | `what_an_acquisition_of_many_has_is_told_of_as_it_will_be` | the same, against the last key of an `acquire_all` | a checkpoint reads the session's deadline twice; the deadline that it has until then is told |
 //! | `all_at_once` | growth, expiry, renewal, waiters, one who leaves, one who shares, and a session, together | a copy is not registered |
 //! | `all_at_once_is_driven` | the same by a driver alone, with permits | a copy is not registered |
 
@@ -42,6 +44,7 @@ mod endings;
 mod handing;
 mod modes;
 mod resizes;
+mod telling;
 mod together;
 
 use std::future::Future;

@@ -1,0 +1,81 @@
+//! What is told of leases while they come and go.
+
+use super::*;
+
+/// Asks in one of the ways there are; how long the key's leases last, according to the answer.
+fn ask(world: &World, key: u64) -> Vec<Duration> {
+    let locks = &world.locks;
+    let told: Vec<crate::Holder> = match shuttle::rand::thread_rng().gen_range(0..7) {
+        0 => locks.holder(key).into_iter().collect(),
+        1 => locks.holders(key),
+        2 => {
+            let token = locks.holder(key).map(|holder| holder.token);
+            let found = token.and_then(|token| locks.validate(key, token).ok());
+            found.into_iter().collect()
+        }
+        3 => locks.iter().collect(),
+        4 => locks.checkpoint().leases().collect(),
+        5 => {
+            let keys = locks.snapshot();
+            let holders = keys.iter().flat_map(|key| &key.holders);
+            return holders.map(|holder| holder.remaining).collect();
+        }
+        _ => match locks.try_acquire(key, 9, LONG) {
+            Err(AcquireError::Held { remaining, .. }) => return vec![remaining],
+            Err(AcquireError::Delayed { .. }) => return vec![],
+            Err(other) => panic!("{other:?}"),
+            Ok(lease) => {
+                lease.release().expect("nobody else knows of it");
+                return vec![];
+            }
+        },
+    };
+    told.iter().map(|holder| holder.remaining).collect()
+}
+
+/// A lease that ends with its session is told of as it was, or not at all.
+#[test]
+fn shuttle_a_lease_whose_session_closes_is_told_of_as_it_was() {
+    check(|| {
+        let world = World::new();
+        let session = world.locks.session(1, LONG).expect("in range").into_owned();
+        let lease = session.try_acquire(KEY).expect("free").into_owned();
+        let lookers = [(); 2].map(|()| {
+            world.spawn(|world| {
+                for remaining in ask(world, KEY) {
+                    assert_eq!(remaining, LONG);
+                }
+            })
+        });
+        assert_eq!(session.close(), Ok(()));
+        assert!(!lease.is_live());
+        lookers.into_iter().for_each(join);
+        drop(lease);
+        world.settle();
+    });
+}
+
+/// The time of what an `acquire_all` has already begins with the last key: none is told of that never ends.
+#[test]
+fn shuttle_what_an_acquisition_of_many_has_is_told_of_as_it_will_be() {
+    check(|| {
+        let world = World::new();
+        let held = world.locks.try_acquire(OTHER, 2, LONG).expect("free");
+        let held = held.into_owned();
+        let all = world.spawn(|world| {
+            let all = world.locks.acquire_all([KEY, OTHER], 1, LONG);
+            let held = shuttle::future::block_on(all).expect("in the end");
+            assert!(held.is_live());
+            assert_eq!(held.release(), Ok(()));
+        });
+        let looker = world.spawn(|world| {
+            for remaining in ask(world, KEY) {
+                assert_eq!(remaining, LONG);
+            }
+        });
+        assert_eq!(held.release(), Ok(()));
+        join(looker);
+        join(all);
+        world.settle();
+    });
+}
