@@ -474,8 +474,14 @@ pub(crate) struct Wire {
     pub(crate) deaf: Arc<AtomicBool>,
     /// How often something came from clients, requests that come together counted once.
     asked: Arc<AtomicU64>,
-    /// Of each connection: the client's end, and whether answers are kept from it.
-    open: Arc<Mutex<Vec<(TcpStream, Arc<AtomicBool>)>>>,
+    open: Arc<Mutex<Vec<Connection>>>,
+}
+
+struct Connection {
+    /// The client's end.
+    client: TcpStream,
+    /// Answers are kept from it.
+    silent: Arc<AtomicBool>,
 }
 
 impl Wire {
@@ -496,8 +502,10 @@ impl Wire {
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
                 let silent = Arc::new(AtomicBool::new(false));
-                let end = client.try_clone().unwrap();
-                open.lock().unwrap().push((end, Arc::clone(&silent)));
+                open.lock().unwrap().push(Connection {
+                    client: client.try_clone().unwrap(),
+                    silent: Arc::clone(&silent),
+                });
                 let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let asked = Arc::clone(&asked);
                 thread::spawn(move || questions(from, to, &asked));
@@ -510,16 +518,16 @@ impl Wire {
 
     /// Ends all connections.
     pub(crate) fn cut(&self) {
-        for (stream, _) in self.open.lock().unwrap().drain(..) {
+        for connection in self.open.lock().unwrap().drain(..) {
             // It may have ended already.
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = connection.client.shutdown(Shutdown::Both);
         }
     }
 
     /// No answer comes through any connection that there is now.
     fn silence(&self) {
-        for (_, silent) in &*self.open.lock().unwrap() {
-            silent.store(true, Ordering::SeqCst);
+        for connection in &*self.open.lock().unwrap() {
+            connection.silent.store(true, Ordering::SeqCst);
         }
     }
 }
