@@ -54,8 +54,14 @@ const KEY: Key = Key::from_raw(7);
 /// I1, I2 and I3, on every replica and from the clients' side, in real time.
 #[test]
 fn no_promise_is_broken_while_leaders_are_killed_and_cut_off() {
+    // On a busy machine a run may not have shown what fencing is for, or what a retry does: then there is another.
+    assert!((4..8).any(killed_and_cut_off));
+}
+
+/// Whether such a run has shown what fencing is for, and what a retry does.
+fn killed_and_cut_off(seed: u64) -> bool {
     let plan = Plan {
-        seed: 4,
+        seed,
         calm: Duration::from_secs(1),
         cut: Duration::from_millis(1_300),
     };
@@ -67,10 +73,8 @@ fn no_promise_is_broken_while_leaders_are_killed_and_cut_off() {
     // The first leader and its three successors, at the least.
     assert!(report.counts.elections >= 4, "{report}");
     assert!(report.counts.installed >= 1, "{report}");
-    // Else the run has not shown what fencing is for, nor what a retry does.
-    assert!(report.stale_writes > 0, "{report}");
-    assert!(report.adopted > 0, "{report}");
     assert!(report.renewed > 0 && report.counts.grants > 100, "{report}");
+    report.stale_writes > 0 && report.adopted > 0
 }
 
 struct Stores;

@@ -150,11 +150,6 @@ impl<R: Reservation> Client<'_, '_, R> {
         self.until
     }
 
-    /// Whether the authority that it was told of is not over yet.
-    pub(super) fn has_authority(&self) -> bool {
-        self.until.is_some_and(|until| Instant::now() < until)
-    }
-
     /// Campaigns, and asks for how long it has won, as a manager does.
     pub(super) fn campaign(&mut self, patience: Duration) -> Answer<()> {
         self.until = None;
