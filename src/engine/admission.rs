@@ -312,10 +312,7 @@ impl<L: Layout> Engine<L> {
         if let Some(session) = &wish.session
             && !session.book.lock().add_lease(request.key, token, hash)
         {
-            if !marked {
-                self.drop_timer(local, record);
-                self.table.take_mark(local, request.key, hash);
-            }
+            // The mark goes with the record, as the caller tidies up.
             return Err(Denied::Other(AcquireError::SessionOver));
         }
         local.counters.add_grant();
