@@ -77,8 +77,9 @@ impl LockManager {
     ///
     /// The keys are acquired in one order, whoever asks and in whichever order they are given, so those who
     /// ask in this way never wait for each other in a circle. While some are missing, those already
-    /// granted are held without a deadline, until the future is dropped: bound the wait. If one of them is
-    /// revoked meanwhile, all are given back and asked for anew.
+    /// granted are held without a deadline, until the future is dropped: bound the wait. (Others are told of
+    /// them as if the last came at that moment.) If one of them is revoked meanwhile, all are given back and
+    /// asked for anew.
     ///
     /// # Errors
     ///

@@ -25,6 +25,13 @@ fn all_or_nothing_with_one_deadline() {
     let seen = seen.iter().find(|seen| seen.key == manager.key("a"));
     let holder = &seen.expect("it is held").holders[0];
     assert_eq!(holder.remaining, ms(20));
+    let holder = manager.holder("a").expect("it is held");
+    assert_eq!(holder.remaining, ms(20));
+    assert_eq!(holder.deadline, manager.now().saturating_add(ms(20)));
+    let mut told = manager.holders("a");
+    told.extend(manager.validate("a", holder.token));
+    told.extend(manager.iter().filter(|told| told.key == holder.key));
+    assert_eq!(told, [holder; 3]);
     blocker.release().expect("live");
     let held = all.poll().expect("granted").expect("granted");
     assert_eq!(held.tokens().len(), 3, "each once");
