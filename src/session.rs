@@ -157,8 +157,13 @@ impl SessionCore {
 
     /// Ends it before its time; false if it was over before.
     pub(crate) fn close(&self) -> bool {
+        self.close_from(0)
+    }
+
+    /// Ends it if its deadline is not before that tick; false if it was over before.
+    pub(crate) fn close_from(&self, tick: u64) -> bool {
         let mut word = self.word.load(Ordering::Acquire);
-        while word & OVER == 0 {
+        while word & OVER == 0 && word >> FLAGS >= tick {
             match self.change(word, word | OVER | CLOSED) {
                 Ok(_) => return true,
                 Err(other) => word = other,

@@ -27,6 +27,13 @@ pub struct KeySnapshot {
     pub delayed: Option<Duration>,
 }
 
+impl KeySnapshot {
+    /// Whether nobody holds it or waits for it, and it is not kept free.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty() && self.delayed.is_none()
+    }
+}
+
 /// A live lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

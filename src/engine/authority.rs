@@ -135,9 +135,7 @@ impl<L: Layout> Engine<L> {
         // whose session is made after this is granted its first key after the next opening.)
         let sessions: Vec<_> = self.sessions.lock().values().map(Arc::clone).collect();
         for session in sessions {
-            if session.until() >= self.time.last_tick() {
-                self.close_session(&session);
-            }
+            self.close_endless(&session);
         }
         shut
     }

@@ -398,3 +398,40 @@ fn a_walk_passes_over_leases_whose_session_is_over() {
     assert_eq!(walked(), 0);
     assert!(engine.save().leases.is_empty());
 }
+
+/// The timer of a session may be set as somebody whose clock is ahead finds it over: then it rings all the same.
+#[test]
+fn a_timer_that_is_set_as_its_session_ends_rings() {
+    let clock = ManualClock::new();
+    clock.advance(100 * MS);
+    let engine = engine(&clock);
+    // As that of an acquisition of many, whose time begins now.
+    let session = engine.open_session(crate::OwnerId(1), 50 * MS, true);
+    let session = session.expect("there is room");
+    let mut wish = Wish::plain(plain(1, 50));
+    wish.session = Some(Arc::clone(&session));
+    engine.enter_now(&wish).expect("free");
+    let now = engine.time.now();
+    let deadline = engine.time.deadline(now, 50 * MS).expect("in range");
+    assert!(session.set_deadline(engine.time.tick_of(now), deadline));
+    assert!(session.is_over(deadline));
+    engine.set_session_timer(&session);
+    clock.advance(51 * MS);
+    engine.advance();
+    assert_eq!(engine.totals().leases, 0);
+    assert!(engine.sessions.lock().is_empty());
+}
+
+/// A session may be closed as it opens, before it has its timer; that is given back when it is dropped.
+#[test]
+fn a_timer_of_a_session_that_was_closed_as_it_opened_is_given_back() {
+    let clock = ManualClock::new();
+    let engine = engine(&clock);
+    let session = engine.open_session(crate::OwnerId(1), 50 * MS, false);
+    let session = session.expect("there is room");
+    let timer = session.book.lock().timer.take();
+    engine.close_session(&session);
+    session.book.lock().timer = timer;
+    engine.close_session(&session);
+    assert_eq!(session.book.lock().timer, None);
+}

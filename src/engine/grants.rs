@@ -362,10 +362,11 @@ impl<L: Layout> Engine<L> {
         }
     }
 
-    /// Counts keys that are kept free, which take the place of a lease each.
-    pub(super) fn count_kept(&self, by: i64) {
-        if let Some(capacity) = &self.capacity {
-            capacity.out.fetch_add(by, Ordering::AcqRel);
+    /// Counts keys that are kept free, which take the place of a lease each: of one that this operation has
+    /// ended, if it has.
+    pub(super) fn count_kept(&self, local: &mut Local, by: i64) {
+        if self.capacity.is_some() {
+            local.accounted -= by;
         }
     }
 

@@ -1,5 +1,7 @@
 //! The leases that records hold, by token: how they are renewed, and how they end.
 
+use std::collections::BTreeMap;
+
 use super::admission::KEPT_TICKS;
 use super::observing::{Change, kind_of};
 use super::{Engine, Seen};
@@ -55,7 +57,7 @@ impl<L: Layout> Engine<L> {
         }
         if record.quarantine.is_some_and(|until| until <= local.now) {
             record.quarantine = None;
-            self.count_kept(-1);
+            self.count_kept(local, -1);
         }
     }
 
@@ -87,7 +89,7 @@ impl<L: Layout> Engine<L> {
             _ => {}
         }
         if let Some(until) = self.kept_until(&holder, loss, local.now) {
-            self.keep_until(record, until);
+            self.keep_until(local, record, until);
         }
         for signal in &holder.watches {
             local
@@ -119,9 +121,26 @@ impl<L: Layout> Engine<L> {
         delayed.max(Some(holder.min_until).filter(|&until| until > now))
     }
 
-    fn keep_until(&self, record: &mut Record, tick: u64) {
+    /// The record's leases that are over at that tick, swept or not, and until when it keeps the key free.
+    pub(super) fn over_and_kept(
+        &self,
+        record: &Record,
+        tick: u64,
+    ) -> (BTreeMap<u64, Loss>, Option<u64>) {
+        let over: BTreeMap<u64, Loss> = record.holders.over(tick).into_iter().collect();
+        let left_by = |(&token, &loss)| {
+            let holder = record.holders.get(token)?;
+            self.kept_until(holder, loss, tick)
+        };
+        // Those that are not swept yet keep it free as those do that are.
+        let kept = over.iter().filter_map(left_by).chain(record.quarantine);
+        let kept = kept.filter(|&until| until > tick).max();
+        (over, kept)
+    }
+
+    fn keep_until(&self, local: &mut Local, record: &mut Record, tick: u64) {
         if record.keep_until(tick) {
-            self.count_kept(1);
+            self.count_kept(local, 1);
         }
     }
 

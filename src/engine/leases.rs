@@ -1,6 +1,7 @@
 //! Leases by handle and by token, wherever they stand: in the table, or in a record.
 
 use super::Engine;
+use super::restore::nanos;
 use crate::key::Key;
 use crate::locals::{self, Entry};
 use crate::records::Holder;
@@ -62,7 +63,7 @@ impl<L: Layout> Engine<L> {
         let deadline = holder.deadline();
         match &holder.session {
             Some(session) if deadline >= self.time.last_tick() => {
-                let from_now = self.time.deadline(self.time.now(), session.ttl);
+                let from_now = self.time.resumed(self.time.now(), nanos(session.ttl));
                 from_now.unwrap_or(deadline)
             }
             _ => deadline,

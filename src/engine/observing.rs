@@ -346,7 +346,9 @@ impl<L: Layout> Engine<L> {
     fn snapshot_of(&self, key: Key, record: &Record, now: u64) -> KeySnapshot {
         let tick = self.time.tick_of(now);
         let age = |since: u64| Duration::from_nanos(now.saturating_sub(since));
-        let holders = record.holders.iter().filter(|holder| holder.until() > tick);
+        let (over, kept) = self.over_and_kept(record, tick);
+        let holders = record.holders.iter();
+        let holders = holders.filter(|holder| !over.contains_key(&holder.token));
         let holders = holders.map(|holder| HolderSnapshot {
             owner: OwnerId(holder.owner),
             token: FencingToken::granted(holder.token),
@@ -362,13 +364,12 @@ impl<L: Layout> Engine<L> {
             age: age(waiter.since),
             upgrades: waiter.wish.upgrade.is_some(),
         });
-        let delayed = record.quarantine.filter(|&until| until > tick);
         KeySnapshot {
             key,
             name: self.tracked(key).name,
             holders: holders.collect(),
             waiters: waiters.collect(),
-            delayed: delayed.map(|until| self.time.until(until, now)),
+            delayed: kept.map(|until| self.time.until(until, now)),
         }
     }
 

@@ -17,7 +17,7 @@
 //! above those of all leases that were seen. Their remaining times are counted from the reading of the
 //! clock at the start, before which none of them was over.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Engine;
@@ -27,7 +27,7 @@ use crate::error::BuildError;
 use crate::key::Key;
 use crate::records::{Holder, Keeper, Record};
 use crate::reservation::ReservationError;
-use crate::table::{Contents, Layout, Loss};
+use crate::table::{Contents, Layout};
 use crate::wish::{self, Mode};
 
 pub(super) fn nanos(length: Duration) -> u64 {
@@ -90,14 +90,7 @@ impl<L: Layout> Engine<L> {
                     continue;
                 }
                 decided.insert(key);
-                let over: BTreeMap<u64, Loss> = record.holders.over(tick).into_iter().collect();
-                let left_by = |(&token, &loss)| {
-                    let holder = record.holders.get(token)?;
-                    self.kept_until(holder, loss, tick)
-                };
-                // Leases that are over and not swept yet keep it free as those do that are.
-                let until = over.iter().filter_map(left_by).chain(record.quarantine);
-                let until = until.filter(|&until| until > tick).max();
+                let (over, until) = self.over_and_kept(record, tick);
                 kept.extend(until.map(|until| Kept {
                     key,
                     remaining: self.left(until, now),
@@ -110,10 +103,16 @@ impl<L: Layout> Engine<L> {
         (leases, kept, decided)
     }
 
-    /// `None` if its session has been closed meanwhile.
-    fn save_holder(&self, key: Key, holder: &Holder, tick: u64, now: u64) -> Option<Saved> {
-        // Read once: it may change at any time.
-        let ends = holder.session.as_ref().map(|session| session.until());
+    /// `None` if it is not to be kept.
+    pub(super) fn save_holder(
+        &self,
+        key: Key,
+        holder: &Holder,
+        tick: u64,
+        now: u64,
+    ) -> Option<Saved> {
+        // Read once, for it may change at any time; and over or not: it was live when the record was looked at.
+        let ends = holder.session.as_ref().map(|session| session.deadline());
         let until = holder.deadline.min(ends.unwrap_or(u64::MAX));
         // Of an acquisition of many keys that waits for the others: nobody knows of it, and who waits goes
         // with the process.
@@ -257,7 +256,7 @@ impl<L: Layout> Engine<L> {
             if let Some(until) = kept
                 && record.keep_until(until)
             {
-                self.count_kept(1);
+                self.count_kept(local, 1);
             }
             stripe.records.insert(key, Box::new(record));
             self.tidy(local, &mut stripe, key, hash);

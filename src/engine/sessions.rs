@@ -75,6 +75,13 @@ impl<L: Layout> Engine<L> {
         })
     }
 
+    /// Ends a session that has no deadline yet. (One that is given it at this moment stays.)
+    pub(super) fn close_endless(&self, core: &Arc<SessionCore>) {
+        if core.close_from(self.time.last_tick()) {
+            self.with(self.time.now(), |local| self.wind_up(local, core));
+        }
+    }
+
     /// The session's timer has rung.
     pub(super) fn look_at_session(&self, local: &mut Local, id: u64) {
         let Some(core) = self.sessions.lock().get(&id).map(Arc::clone) else {
@@ -91,9 +98,10 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn set_session_timer(&self, core: &SessionCore) {
         let book = core.book.lock();
         if let Some(timer) = book.timer {
-            let until = core.until();
-            let word = self.table.set_timer(timer, until);
-            self.watch(timer, word, until);
+            // Over or not: who ends it now may leave the rest to whoever looks then.
+            let deadline = core.deadline();
+            let word = self.table.set_timer(timer, deadline);
+            self.watch(timer, word, deadline);
         }
     }
 
@@ -101,7 +109,8 @@ impl<L: Layout> Engine<L> {
     fn wind_up(&self, local: &mut Local, core: &Arc<SessionCore>) {
         let (mut held, mut waiters, mut watches) = {
             let mut book = core.book.lock();
-            if book.closed && book.is_empty() {
+            // A session that is closed as it opens has its timer afterwards.
+            if book.closed && book.is_empty() && book.timer.is_none() {
                 return;
             }
             book.closed = true;
@@ -136,6 +145,8 @@ impl<L: Layout> Engine<L> {
                 {
                     let over = Err(AcquireError::SessionOver);
                     local.wakes.extend(waiter.settle(over));
+                    let waited = self.time.now().saturating_sub(waiter.since);
+                    self.metrics.waited(local, waited);
                     self.serve(local, &mut stripe, waiter.key(), waiter.hash);
                 }
             }

@@ -92,9 +92,7 @@ impl LockManager {
     #[must_use]
     pub fn snapshot(&self) -> Vec<KeySnapshot> {
         let mut keys: BTreeMap<Key, KeySnapshot> = BTreeMap::new();
-        for found in self.engine.recorded_keys() {
-            keys.insert(found.key, found);
-        }
+        // The table first: a lease may move from there to a record, and never back.
         let bits = self.engine.class_bits();
         for class in 0..1 << bits {
             let now = self.engine.time.now();
@@ -102,11 +100,15 @@ impl LockManager {
                 if self.live(&seen, now).is_none() {
                     continue;
                 }
-                // One that was found with its record is told of as it was then.
                 let found = self.engine.plain_snapshot(&seen, now);
-                keys.entry(found.key).or_insert(found);
+                keys.insert(found.key, found);
             }
         }
+        // One that has a record is told of as it is then.
+        for found in self.engine.recorded_keys() {
+            keys.insert(found.key, found);
+        }
+        keys.retain(|_, key| !key.is_empty());
         keys.into_values().collect()
     }
 

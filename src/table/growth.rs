@@ -66,7 +66,7 @@ impl<L: Layout> Table<L> {
             REBUILD => self.rebuild(local, &array, array.index(hash)),
             FROZEN | DONE => {
                 // Rule A: nowhere else is there a look at which array is the newest.
-                local.array = self.newest();
+                local.see(self.newest());
                 debug_assert!(
                     !Arc::ptr_eq(&local.array, &array),
                     "only a child's move freezes"
@@ -106,7 +106,7 @@ impl<L: Layout> Table<L> {
     /// Shows the thread the newest array, and says how many buckets that has. Whoever comes by seldom would
     /// keep an older one alive.
     pub(crate) fn catch_up(&self, local: &mut Local) -> usize {
-        local.array = self.newest();
+        local.see(self.newest());
         local.array.len()
     }
 
@@ -162,7 +162,7 @@ impl<L: Layout> Table<L> {
                     return false;
                 }
             }
-            local.array = newest;
+            local.see(newest);
             if enough {
                 return true;
             }

@@ -297,6 +297,13 @@ pub(crate) struct Local {
 }
 
 impl Local {
+    /// Goes on with that array, the newest. If the table has been shut in between, and opened again, leases may
+    /// last until another limit: what was converted is forgotten.
+    pub(super) fn see(&mut self, newest: Arc<Array>) {
+        self.array = newest;
+        self.last = LastStamp::default();
+    }
+
     /// Whether the operation under way left something to do after it.
     #[inline]
     pub(crate) fn has_chores(&self) -> bool {

@@ -148,3 +148,36 @@ fn guards_that_are_gone_keep_nothing_of_their_manager() {
     drop((again, session, waits));
     assert_eq!(Arc::strong_count(&count), 1);
 }
+
+/// I9: a key that is kept free takes the place of the lease that was there, also for those who come to be granted in the
+/// same turn.
+#[test]
+fn a_quarantine_takes_its_place_before_a_waiter_does() {
+    for round in 0..50_u64 {
+        let clock = ManualClock::new();
+        let builder = LockManager::builder().clock(clock.clone()).driver(false);
+        let manager = builder.max_keys(2).build().expect("in order");
+        let session = manager.session(1, 10 * MS).expect("in range");
+        let kept = session
+            .acquire(round)
+            .lock_delay(Duration::from_secs(1))
+            .try_now();
+        let passes_on = session.try_acquire(1_000 + round).expect("free");
+        let _waiters = [2, 3].map(|owner| {
+            Task::pending(
+                manager
+                    .acquire(1_000 + round, owner, Duration::from_secs(1))
+                    .shared(),
+            )
+        });
+        clock.advance(10 * MS);
+        manager.advance();
+        let delayed = manager
+            .snapshot()
+            .iter()
+            .filter(|key| key.delayed.is_some())
+            .count();
+        assert_eq!((manager.len(), delayed), (1, 1));
+        drop((kept, passes_on));
+    }
+}

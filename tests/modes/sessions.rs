@@ -323,3 +323,19 @@ fn of_several_sessions_that_share_a_key_the_longest_is_told() {
     let holder = manager.holder("k").expect("held");
     assert_eq!((holder.token, holder.remaining), (token, ms(100)));
 }
+
+/// Whoever finds it over first answers its waiters: each counts as one that has waited.
+#[test]
+fn those_who_wait_in_a_session_that_is_closed_are_counted() {
+    let (manager, _) = manual();
+    let _held = manager.try_acquire("k", 9, ms(50)).expect("free");
+    let session = manager.session(1, ms(10)).expect("in range").into_owned();
+    let mut waits = Task::pending(session.acquire("k"));
+    assert_eq!(manager.stats().waited, 0);
+    session.close().expect("live");
+    assert_eq!(
+        waits.poll().expect("told").unwrap_err(),
+        AcquireError::SessionOver
+    );
+    assert_eq!(manager.stats().waited, 1);
+}

@@ -293,3 +293,16 @@ fn a_term_that_leaves_no_time_to_grant_is_refused() {
     assert_eq!(ledger.shard().holder, None, "nobody waits for it");
     assert!(build((TERM / 2).saturating_sub(Duration::from_millis(1))).is_ok());
 }
+
+#[test]
+fn what_many_keys_wait_for_is_told_of_without_an_authority_as_with_it() {
+    let ledger = Ledger::new();
+    let locks = ledger.manager(Some(TERM), 1_000);
+    let _held = locks.try_acquire("b", 2, TTL).unwrap();
+    let _all = Task::pending(locks.acquire_all(["a", "b"], 1, TTL));
+    let told = || locks.holder("a").map(|holder| holder.remaining);
+    assert_eq!(told(), Some(TTL));
+    // The term is over, and nobody has come by.
+    ledger.clock.advance(TERM);
+    assert_eq!(told(), Some(TTL));
+}

@@ -1,7 +1,7 @@
 //! Odd backends, odd moments, odd numbers.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use tenure::reservation::{Authority, Block, Memory, Reservation, ReservationErro
 use tenure::{BuildError, FencingToken, LockManager, ManualClock};
 
 use crate::common::Task;
-use crate::ledger::{Ledger, TERM};
+use crate::ledger::{Ledger, TERM, TTL};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -302,5 +302,44 @@ fn a_lease_that_becomes_shared_while_its_manager_resigns_keeps_the_authority() {
         });
         assert!(!backend.0.lock().unwrap().resigned, "a lease is out");
         assert!(locks.holder(1_u64).is_some());
+    }
+}
+
+/// Says what it is told to of its terms; the first is long.
+struct Terms(Vec<Result<Duration, ReservationError>>);
+
+impl Reservation for Terms {
+    fn keep_alive(&mut self) -> Result<Option<Duration>, ReservationError> {
+        let next = self.0.pop().unwrap_or(Ok(Duration::from_secs(1)));
+        next.map(Some)
+    }
+
+    fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
+        static MARK: AtomicU64 = AtomicU64::new(0);
+        Block::after(MARK.fetch_add(tokens.get(), Ordering::SeqCst), tokens)
+    }
+}
+
+/// A clock may stand still while the authority is lost and won again, for a shorter term.
+#[test]
+fn no_lease_lasts_longer_than_an_authority_that_is_shorter_than_the_last_one() {
+    let clock = ManualClock::new();
+    let told = vec![Err(ReservationError::Lost), Ok(TERM)];
+    let builder = LockManager::builder().clock(clock.clone());
+    let builder = builder
+        .reservation(Terms(told))
+        .authority_margin(Duration::from_millis(100));
+    let locks = builder.build().unwrap();
+    clock.advance(TERM / 2);
+    for key in 0..100_u64 {
+        let lease = locks.try_acquire(key, 1, TTL).unwrap();
+        assert!(lease.remaining() > TERM / 3);
+    }
+    for _ in 0..3 {
+        locks.tend_reservation(Duration::ZERO);
+    }
+    for key in 0..100_u64 {
+        let lease = locks.try_acquire(key, 1, TTL).unwrap();
+        assert!(lease.remaining() < Duration::from_secs(1), "{lease:?}");
     }
 }

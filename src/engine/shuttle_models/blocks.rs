@@ -137,3 +137,25 @@ fn shuttle_tokens_are_of_blocks_that_do_not_follow() {
         world.assert_no_ghost();
     });
 }
+
+/// An acquisition of many that comes to its end as the authority is given up: handed out, it lasts.
+#[test]
+fn shuttle_what_was_acquired_at_the_last_moment_lasts() {
+    check(|| {
+        let (world, ledger) = with_blocks_of(1_000);
+        let all = world.spawn(move |world| {
+            let mut all = Box::pin(world.locks.acquire_all([KEY, OTHER], 1, LONG));
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(Ok(held)) = all.as_mut().poll(&mut context) {
+                for _ in 0..3 {
+                    assert!(held.is_live(), "nobody has ended it");
+                    assert!(!ledger.resigned(), "it is out");
+                    shuttle::thread::yield_now();
+                }
+            }
+        });
+        world.locks.resign();
+        world.locks.tend_reservation(Duration::ZERO);
+        join(all);
+    });
+}

@@ -79,3 +79,69 @@ fn shuttle_what_an_acquisition_of_many_has_is_told_of_as_it_will_be() {
         world.settle();
     });
 }
+
+/// A key that is kept free after its session's end is told of as held, or as kept free, and never as free.
+#[test]
+fn shuttle_a_key_that_is_kept_is_told_of_throughout() {
+    check(|| {
+        let world = World::new();
+        let session = world.locks.session(1, LONG).expect("in range").into_owned();
+        let lease = session.acquire(KEY).min_hold(LONG).try_now();
+        let lease = lease.expect("free").into_owned();
+        let looker = world.spawn(|world| {
+            let locks = &world.locks;
+            if toss() {
+                let found = locks.checkpoint();
+                assert_eq!(found.leases().count() + found.delayed().count(), 1);
+            } else {
+                let found = locks.snapshot();
+                assert_eq!(found.len(), 1);
+                assert_eq!(found[0].holders.is_empty(), found[0].delayed.is_some());
+            }
+        });
+        assert_eq!(session.close(), Ok(()));
+        join(looker);
+        drop(lease);
+        world.clock.advance(2 * LONG);
+        world.locks.advance();
+        world.settle();
+    });
+}
+
+/// A plain lease that moves to a record is told of before, after and meanwhile.
+#[test]
+fn shuttle_a_lease_that_moves_to_its_record_is_told_of_throughout() {
+    check(|| {
+        let world = World::new();
+        let mut lease = world
+            .locks
+            .try_acquire(KEY, 1, LONG)
+            .expect("free")
+            .into_owned();
+        let looker = world.spawn(|world| {
+            // A walk may miss what moves.
+            let told = match toss() {
+                true => world.locks.snapshot().len(),
+                false => ask_at_once(world),
+            };
+            assert_eq!(told, 1);
+        });
+        assert_eq!(lease.downgrade(), Ok(()));
+        join(looker);
+        drop(lease);
+        world.settle();
+    });
+}
+
+fn ask_at_once(world: &World) -> usize {
+    let locks = &world.locks;
+    match shuttle::rand::thread_rng().gen_range(0..4) {
+        0 => usize::from(locks.holder(KEY).is_some()),
+        1 => locks.holders(KEY).len(),
+        2 => locks.checkpoint().leases().count(),
+        _ => match locks.try_acquire(KEY, 9, LONG) {
+            Err(AcquireError::Held { .. }) => 1,
+            other => panic!("{other:?}"),
+        },
+    }
+}
