@@ -321,7 +321,7 @@ impl<'m> Lease<'m> {
     ///
     /// Within a tick of its deadline, if the wheel is turned by then; at once when it is revoked, or
     /// released by its token. A lease that was over already counts as
-    /// [`Expired`](crate::Loss::Expired) if its deadline has passed, and as
+    /// [`Expired`](crate::Loss::Expired) if the deadline that this guard saw last has passed, and as
     /// [`Revoked`](crate::Loss::Revoked) otherwise.
     ///
     /// Whoever awaits it runs on its own: however slow it is, or if it panics, nothing waits for it. The
@@ -361,7 +361,7 @@ impl<'m> Lease<'m> {
                 self.note((deadline, handle));
                 Ok(())
             }
-            Err(ended) => Err(renew_error(Unrenewed::Ended(ended), self.token())),
+            Err(unchanged) => Err(renew_error(unchanged, self.token())),
         }
     }
 

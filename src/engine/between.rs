@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::engine::{Denied, Engine, Entered, Options, Request};
 use crate::error::AcquireError;
 use crate::key::HashSeed;
-use crate::table::{Narrow, Origin, Wide};
+use crate::table::{Ended, Narrow, Origin, Unrenewed, Wide};
 use crate::timeline::Timeline;
 use crate::wish::{Mode, Wish};
 use crate::{Key, ManualClock};
@@ -434,4 +434,24 @@ fn a_timer_of_a_session_that_was_closed_as_it_opened_is_given_back() {
     session.book.lock().timer = timer;
     engine.close_session(&session);
     assert_eq!(session.book.lock().timer, None);
+}
+
+/// Where there is no room for a record, a lease stays as it is, and is not called over.
+#[test]
+fn a_full_table_refuses_to_downgrade() {
+    let clock = ManualClock::new();
+    let engine = narrow(&clock, None);
+    let held = engine.enter_now(&Wish::plain(plain(0, 500))).expect("free");
+    // The first ones took the place of marks and timers.
+    for key in 1.. {
+        if engine.enter_now(&Wish::plain(plain(key, 500))).is_err() {
+            break;
+        }
+    }
+    let name = engine.name(Key::from_raw(0), held.token);
+    assert_eq!(engine.downgrade(&name), Err(Unrenewed::NoMemory));
+    assert!(engine.validate(&name, engine.time.now()).is_ok());
+    clock.advance(500 * MS);
+    let over = engine.downgrade(&name);
+    assert_eq!(over, Err(Unrenewed::Ended(Ended::Expired)));
 }

@@ -6,13 +6,13 @@ use super::observing::Change;
 use crate::error::AcquireError;
 use crate::events::EventKind;
 use crate::records::Record;
-use crate::table::{Ask, Ended, Handle, Layout, Local, Loss, Name};
+use crate::table::{Ask, Handle, Layout, Local, Loss, Name, Unrenewed};
 use crate::wish::{Mode, Wish};
 
 impl<L: Layout> Engine<L> {
     /// Makes an exclusive lease a shared one, with the same token: others who share come in, and nobody
     /// else has been in between.
-    pub(crate) fn downgrade(&self, name: &Name) -> Result<Handle, Ended> {
+    pub(crate) fn downgrade(&self, name: &Name) -> Result<Handle, Unrenewed> {
         self.with(self.time.now(), |local| {
             let mut stripe = self.records.lock(name.hash);
             let (key, hash) = (name.key, name.hash);
@@ -40,7 +40,9 @@ impl<L: Layout> Engine<L> {
             self.serve(local, &mut stripe, key, hash);
             match shared {
                 Some((mode, ..)) => Ok(Handle::recorded(mode.code())),
-                None => Err(self.table.over(local, name)),
+                // There was no room for its record.
+                None if self.table.validate(local, name).is_ok() => Err(Unrenewed::NoMemory),
+                None => Err(Unrenewed::Ended(self.table.over(local, name))),
             }
         })
     }

@@ -63,7 +63,10 @@ impl<L: Layout> Engine<L> {
         let deadline = holder.deadline();
         match &holder.session {
             Some(session) if deadline >= self.time.last_tick() => {
-                let from_now = self.time.resumed(self.time.now(), nanos(session.ttl));
+                let (now, ttl) = (self.time.now(), session.ttl);
+                let from_now = self.time.deadline(now, ttl).ok();
+                // There may be no authority: then none is granted, and the session closed sooner or later.
+                let from_now = from_now.or_else(|| self.time.resumed(now, nanos(ttl)));
                 from_now.unwrap_or(deadline)
             }
             _ => deadline,

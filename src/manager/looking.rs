@@ -91,8 +91,13 @@ impl LockManager {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Vec<KeySnapshot> {
-        let mut keys: BTreeMap<Key, KeySnapshot> = BTreeMap::new();
-        // The table first: a lease may move from there to a record, and never back.
+        // The records before the table, for those who wait and are granted a plain lease; and after it, for leases
+        // that move to a record.
+        let recorded = || {
+            let keys = self.engine.recorded_keys().into_iter();
+            keys.filter(|key| !key.is_empty()).map(|key| (key.key, key))
+        };
+        let mut keys: BTreeMap<Key, KeySnapshot> = recorded().collect();
         let bits = self.engine.class_bits();
         for class in 0..1 << bits {
             let now = self.engine.time.now();
@@ -101,14 +106,10 @@ impl LockManager {
                     continue;
                 }
                 let found = self.engine.plain_snapshot(&seen, now);
-                keys.insert(found.key, found);
+                keys.entry(found.key).or_insert(found);
             }
         }
-        // One that has a record is told of as it is then.
-        for found in self.engine.recorded_keys() {
-            keys.insert(found.key, found);
-        }
-        keys.retain(|_, key| !key.is_empty());
+        keys.extend(recorded());
         keys.into_values().collect()
     }
 

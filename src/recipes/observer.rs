@@ -116,7 +116,10 @@ impl Observer {
     ///
     /// # Errors
     ///
-    /// [`AcquireError::CapacityExceeded`] if the manager has no place for the lease of an observer.
+    /// [`AcquireError::CapacityExceeded`] if the manager has no place for the lease of an observer. With a
+    /// [`reservation`](crate::Builder::reservation), [`AcquireError::AuthorityLost`] and
+    /// [`AcquireError::TokensNotReserved`] as long as nothing is granted: call it again once
+    /// [`wait_for_authority`](crate::LockManager::wait_for_authority) says so.
     ///
     /// # Cancel safety
     ///

@@ -93,7 +93,7 @@ impl Keeper {
             State::Without => self.campaign(engine, patience),
             State::With { term, open } => self.keep(engine, term, open),
         };
-        match tended {
+        let next = match tended {
             Ok(next) => next,
             Err(error) => {
                 let retry = match error {
@@ -106,7 +106,12 @@ impl Keeper {
                 engine.authority.note(Some(error));
                 Some(retry)
             }
+        };
+        // Said while the backend was at work, which may have parked the thread, and so taken the wake-up.
+        if engine.authority.is_resigning() {
+            return Some(Duration::ZERO);
         }
+        next
     }
 
     fn campaign(
@@ -368,6 +373,10 @@ fn keep(engine: &Engine) {
             let keeper = tending.keeper.as_mut()?;
             keeper.tend(engine, PATIENCE)
         }));
+        if engine.is_closed() {
+            // The wake-up may be the backend's by now: it, too, may park.
+            break;
+        }
         match tended {
             Ok(None) => thread::park(),
             Ok(Some(next)) => thread::park_timeout(next),

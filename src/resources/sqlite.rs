@@ -72,12 +72,18 @@ pub const HIGHEST: &str = "SELECT fence FROM fenced_values WHERE key = ?1";
 /// The triggers; several statements, for `sqlite3_exec` or `Connection::execute_batch`.
 ///
 /// A table notes which rows the running statement presents a token to: there is no other way to tell a writer
-/// that sets the fence to what it is from one that does not know of it. It is empty between statements.
+/// that sets the fence to what it is from one that does not know of it. It is empty between statements, but
+/// for rows that an `UPDATE OR IGNORE` presented a token to and left as they were.
+///
+/// A statement that changes a row's key takes its fence with it: don't.
 ///
 /// `INSERT OR REPLACE` and `REPLACE` would put a new row in the place of one that fires no trigger as it goes:
 /// so a lower token is refused where it is inserted.
 pub const CREATE_TRIGGERS: &str = "\
-CREATE TABLE IF NOT EXISTS fenced_values_presented (key TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fenced_values_presented (
+    key   TEXT    NOT NULL PRIMARY KEY,
+    fence INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TRIGGER fenced_values_insert BEFORE INSERT ON fenced_values BEGIN
     SELECT RAISE(ABORT, 'tenure: no fencing token') WHERE NEW.fence IS NULL OR NEW.fence <= 0;
     SELECT RAISE(ABORT, 'tenure: stale fencing token') FROM fenced_values
@@ -86,11 +92,13 @@ END;
 CREATE TRIGGER fenced_values_presents BEFORE UPDATE OF fence ON fenced_values BEGIN
     SELECT RAISE(ABORT, 'tenure: no fencing token') WHERE NEW.fence IS NULL OR NEW.fence <= 0;
     SELECT RAISE(ABORT, 'tenure: stale fencing token') WHERE NEW.fence < OLD.fence;
-    INSERT INTO fenced_values_presented VALUES (OLD.key);
+    DELETE FROM fenced_values_presented WHERE key = OLD.key;
+    INSERT INTO fenced_values_presented VALUES (OLD.key, NEW.fence);
 END;
 CREATE TRIGGER fenced_values_update AFTER UPDATE ON fenced_values BEGIN
     SELECT RAISE(ABORT, 'tenure: no fencing token')
-        WHERE NOT EXISTS (SELECT 1 FROM fenced_values_presented WHERE key = OLD.key);
+        WHERE NOT EXISTS (
+            SELECT 1 FROM fenced_values_presented WHERE key = OLD.key AND fence = NEW.fence);
     DELETE FROM fenced_values_presented WHERE key = OLD.key;
 END;
 CREATE TRIGGER fenced_values_delete BEFORE DELETE ON fenced_values BEGIN

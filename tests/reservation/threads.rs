@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -239,4 +239,107 @@ fn one_grant_past_the_half_of_a_block_is_enough_to_have_the_next_reserved() {
         assert!(begin.elapsed() < PATIENCE, "{lease:?}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Parks its thread in the middle of a call, as much of what blocks does, until it may go on.
+#[derive(Clone, Default)]
+struct Parks {
+    mark: Arc<AtomicU64>,
+    has_terms: bool,
+    calls: Arc<AtomicU64>,
+    may_go: Arc<AtomicBool>,
+    resigned: Arc<AtomicBool>,
+    /// Who is parked, and how often it was woken.
+    parked: Arc<Mutex<Option<thread::Thread>>>,
+    wakes: Arc<AtomicU64>,
+}
+
+impl Parks {
+    /// The second call parks.
+    fn park(&self) {
+        if self.calls.fetch_add(1, Ordering::SeqCst) != 1 {
+            return;
+        }
+        *self.parked.lock().unwrap() = Some(thread::current());
+        while !self.may_go.load(Ordering::SeqCst) {
+            thread::park();
+            self.wakes.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn is_parked(&self) -> bool {
+        self.parked.lock().unwrap().is_some()
+    }
+
+    fn go_on(&self) {
+        self.may_go.store(true, Ordering::SeqCst);
+        self.parked.lock().unwrap().as_ref().unwrap().unpark();
+    }
+}
+
+impl Reservation for Parks {
+    fn keep_alive(&mut self) -> Result<Option<Duration>, ReservationError> {
+        if !self.has_terms {
+            return Ok(None);
+        }
+        self.park();
+        // The second call comes soon, and the third does not.
+        let first = self.calls.load(Ordering::SeqCst) == 1;
+        Ok(Some(if first { 4 * TERM } else { 500 * TERM }))
+    }
+
+    fn reserve(&mut self, tokens: NonZeroU64) -> Result<Block, ReservationError> {
+        if !self.has_terms {
+            self.park();
+        }
+        let mark = self.mark.fetch_add(tokens.get(), Ordering::SeqCst);
+        Block::after(mark, tokens)
+    }
+
+    fn resign(&mut self) {
+        self.resigned.store(true, Ordering::SeqCst);
+    }
+}
+
+fn wait_until(what: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !what() {
+        assert!(begin.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_backend_that_parks_its_thread_takes_no_wake_up_away() {
+    // The manager goes while the second block is reserved.
+    let backend = Parks::default();
+    let builder = LockManager::builder().block_size(NonZeroU64::new(10).unwrap());
+    let locks = builder.reservation(backend.clone()).build().unwrap();
+    for _ in 0..9 {
+        drop(locks.try_acquire("a", 1, TTL).unwrap());
+    }
+    wait_until(|| backend.is_parked());
+    let wakes = backend.wakes.load(Ordering::SeqCst);
+    let (gone, is_gone) = mpsc::channel();
+    thread::spawn(move || {
+        drop(locks);
+        let _ = gone.send(());
+    });
+    wait_until(|| backend.wakes.load(Ordering::SeqCst) > wakes);
+    backend.go_on();
+    is_gone.recv_timeout(PATIENCE).expect("it is gone");
+
+    // It resigns while its authority is kept alive, long before that is due again.
+    let backend = Parks {
+        has_terms: true,
+        ..Parks::default()
+    };
+    let builder = LockManager::builder().clock(SystemClock::new());
+    let locks = builder.reservation(backend.clone()).build().unwrap();
+    wait_until(|| backend.is_parked());
+    let wakes = backend.wakes.load(Ordering::SeqCst);
+    locks.resign();
+    wait_until(|| backend.wakes.load(Ordering::SeqCst) > wakes);
+    backend.go_on();
+    wait_until(|| backend.resigned.load(Ordering::SeqCst));
 }

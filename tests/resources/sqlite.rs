@@ -229,6 +229,20 @@ fn the_triggers_refuse_every_writer_that_presents_no_token() {
         assert_eq!(is_stale(&error), message == "stale", "{statement}: {error}");
         assert_eq!(read(&database, KEY, token(34)).unwrap(), Some(1));
     }
+    // A row that is passed over keeps what was presented to it: nobody else is held up by that, nor let in.
+    write(&database, "taken", token(1), &1).unwrap();
+    let passed_over = "UPDATE OR IGNORE fenced_values SET key = 'taken', fence = 35
+        WHERE key = 'account/7'";
+    assert_eq!(database.execute(passed_over, []), Ok(0));
+    let without = "UPDATE fenced_values SET value = 2 WHERE key = 'account/7'";
+    let error = database.execute(without, []).unwrap_err();
+    assert!(error.to_string().contains("no fencing token"), "{error}");
+    write(&database, KEY, token(34), &1).unwrap();
+    database
+        .execute_batch(
+            "DROP TRIGGER fenced_values_delete; DELETE FROM fenced_values WHERE key = 'taken'",
+        )
+        .unwrap();
     // Whoever presents one may do as before; and what was noted meanwhile is gone.
     for statement in [
         "UPDATE fenced_values SET value = 2, fence = 34",

@@ -38,6 +38,7 @@
 //! | `what_an_acquisition_of_many_has_is_told_of_as_it_will_be` | the same, against the last key of an `acquire_all` | a checkpoint reads the session's deadline twice; the deadline that it has until then is told |
 //! | `a_key_that_is_kept_is_told_of_throughout` | `checkpoint` and `snapshot`, against a session's end | a checkpoint asks a session once more whether it is over; a snapshot looks at the quarantine alone |
 //! | `a_lease_that_moves_to_its_record_is_told_of_throughout` | `snapshot` and the others, against a downgrade | a snapshot looks at the records first |
+//! | `who_is_handed_the_key_is_told_of_throughout` | `snapshot`, against a hand-over | it looks at the records only after the table |
 //! | `what_was_acquired_at_the_last_moment_lasts` | the last key of an `acquire_all`, against resigning | the session is closed whatever its deadline is by then (of 40,000 runs) |
 //! | `all_at_once` | growth, expiry, renewal, waiters, one who leaves, one who shares, and a session, together | a copy is not registered |
 //! | `all_at_once_is_driven` | the same by a driver alone, with permits | a copy is not registered |

@@ -145,3 +145,36 @@ fn ask_at_once(world: &World) -> usize {
         },
     }
 }
+
+/// Who waits, or has been handed the key meanwhile, is on the snapshot.
+#[test]
+fn shuttle_who_is_handed_the_key_is_told_of_throughout() {
+    check(|| {
+        let world = World::new();
+        let held = world
+            .locks
+            .try_acquire(KEY, 1, LONG)
+            .expect("free")
+            .into_owned();
+        let [mut waits] = world.queue(LONG);
+        let owner = crate::OwnerId(10);
+        let looker = world.spawn(move |world| {
+            let found = world.locks.snapshot();
+            let holds = found
+                .iter()
+                .flat_map(|key| &key.holders)
+                .any(|it| it.owner == owner);
+            let waits = found
+                .iter()
+                .flat_map(|key| &key.waiters)
+                .any(|it| it.owner == owner);
+            assert!(holds || waits, "{found:?}");
+        });
+        assert_eq!(held.release(), Ok(()));
+        join(looker);
+        let next = poll(&mut waits).expect("it is its turn").expect("granted");
+        assert_eq!(next.owner(), owner);
+        drop(next);
+        world.settle();
+    });
+}
