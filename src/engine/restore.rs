@@ -278,11 +278,13 @@ impl<L: Layout> Engine<L> {
             ..wish::Terms::default()
         };
         if terms.min_hold > 0 {
-            holder.min_until = self.uncapped(lease.key, now, terms.min_hold, Duration::ZERO)?;
+            let until = self.time.resumed(now, terms.min_hold);
+            holder.min_until = until.unwrap_or(self.time.last_tick());
         }
         if let Some(left) = terms.max_hold {
             // Not before the deadline: what is left of it is no less.
-            holder.cap = self.uncapped(lease.key, now, left, grace)?;
+            let cap = self.time.resumed(now, left.saturating_add(nanos(grace)));
+            holder.cap = cap.unwrap_or(self.time.last_tick()).max(deadline);
         }
         if let Some(renewal) = terms.renewal {
             let tick = self.time.tick_of(now);

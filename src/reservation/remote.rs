@@ -7,14 +7,17 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::OnceLock;
+use std::mem;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ReservationError;
+use crate::process::Process;
 
 /// Between two attempts. A server that restarts is back within a second or so.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
@@ -242,6 +245,7 @@ where
     F: Future<Output = Result<T, ReservationError>>,
 {
     let runtime = runtime().map_err(|error| unavailable(format!("no thread for it: {error}")))?;
+    let runtime = &runtime.1;
     if Handle::try_current().is_err() {
         return runtime.block_on(make());
     }
@@ -255,23 +259,42 @@ where
     })
 }
 
-/// Never dropped, since a runtime must not be dropped inside another.
-fn runtime() -> io::Result<&'static Runtime> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
+/// The runtime of this process. Never dropped, since a runtime must not be dropped inside another.
+///
+/// A child that was forked has a copy without its thread, which nothing would ever wake: it gets one of its own.
+fn runtime() -> io::Result<Arc<(Process, Runtime)>> {
+    /// Replaced after a fork. (No lock, that a thread could hold as the process forks.)
+    static RUNTIME: ArcSwapOption<(Process, Runtime)> = ArcSwapOption::const_empty();
+    let this = Process::this();
+    loop {
+        let before = RUNTIME.load_full();
+        if let Some(runtime) = &before
+            && runtime.0 == this
+        {
+            return Ok(Arc::clone(runtime));
+        }
+        let built = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("tenure-remote")
+            .enable_all()
+            .build()?;
+        let built = Arc::new((this, built));
+        let found = RUNTIME.compare_and_swap(&before, Some(Arc::clone(&built)));
+        if same(found.as_ref(), before.as_ref()) {
+            // The parent's, if there is one, is not to be ended here.
+            mem::forget(before);
+        } else if let Ok((_, second)) = Arc::try_unwrap(built).map_err(mem::forget) {
+            second.shutdown_background();
+        }
     }
-    let built = Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("tenure-remote")
-        .enable_all()
-        .build()?;
-    if let Err(second) = RUNTIME.set(built) {
-        second.shutdown_background();
+}
+
+fn same<T>(one: Option<&Arc<T>>, other: Option<&Arc<T>>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (None, None) => true,
+        _ => false,
     }
-    RUNTIME
-        .get()
-        .ok_or_else(|| io::Error::other("the runtime is gone"))
 }
 
 #[cfg(test)]

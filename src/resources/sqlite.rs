@@ -73,7 +73,8 @@ pub const HIGHEST: &str = "SELECT fence FROM fenced_values WHERE key = ?1";
 ///
 /// A table notes which rows the running statement presents a token to: there is no other way to tell a writer
 /// that sets the fence to what it is from one that does not know of it. It is empty between statements, but
-/// for rows that an `UPDATE OR IGNORE` presented a token to and left as they were.
+/// for rows that an `UPDATE OR IGNORE` presented a token to and left as they were: don't use that, for one
+/// statement after it that sets no fence is let in, as long as the row's fence is that token.
 ///
 /// A statement that changes a row's key takes its fence with it: don't.
 ///

@@ -338,6 +338,31 @@ fn grace_is_added_to_every_lease_and_to_nothing_else() {
     assert!(matches!(endless, Err(RestoreError::TooLong { .. })));
 }
 
+/// What lasts for ever does so under a clock, a tick and a grace for which that is less.
+#[test]
+fn terms_without_an_end_are_restored_as_such() {
+    let (locks, _) = manual();
+    let renewed = locks.acquire("a", 1, ms(50)).auto_renew(Duration::MAX);
+    renewed.try_now().unwrap().detach();
+    let held = locks.acquire("b", 1, ms(50)).min_hold(Duration::MAX);
+    held.try_now().unwrap().detach();
+    let checkpoint = locks.checkpoint();
+    for (tick, grace) in [(ms(1), ms(25)), (ms(1) / 2, Duration::ZERO)] {
+        let clock = ManualClock::new();
+        clock.advance(ms(1_000));
+        let builder = LockManager::builder().clock(clock.clone()).tick(tick);
+        let after = builder.restore_with_grace(&checkpoint, grace).unwrap();
+        for _ in 0..100 {
+            clock.advance(ms(10));
+            after.advance();
+        }
+        assert!(after.holder("a").is_some(), "it is renewed");
+        assert_eq!(after.holder("b"), None);
+        let kept = after.try_acquire("b", 2, ms(5)).unwrap_err();
+        assert!(matches!(kept, AcquireError::Delayed { .. }), "{kept:?}");
+    }
+}
+
 #[test]
 fn another_tick_rounds_up_and_never_down() {
     let (locks, clock) = manual();

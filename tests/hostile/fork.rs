@@ -206,3 +206,27 @@ fn a_files_lock_is_the_parents() {
         }
     });
 }
+
+#[cfg(feature = "etcd")]
+#[test]
+fn a_backend_behind_a_network_is_made_in_the_child_too() {
+    alone(
+        "fork::a_backend_behind_a_network_is_made_in_the_child_too",
+        || {
+            let is_unavailable = || {
+                // Nobody listens there.
+                let options = reservation::Etcd::options(["http://127.0.0.1:9"], "shard");
+                let connected = options.timeout(100 * MS).connect();
+                matches!(
+                    connected,
+                    Err(reservation::ConnectError::Reservation(
+                        reservation::ReservationError::Unavailable { .. }
+                    ))
+                )
+            };
+            assert!(is_unavailable());
+            assert_eq!(ended(child(is_unavailable)), Some(0));
+            assert!(is_unavailable());
+        },
+    );
+}

@@ -229,7 +229,8 @@ fn the_triggers_refuse_every_writer_that_presents_no_token() {
         assert_eq!(is_stale(&error), message == "stale", "{statement}: {error}");
         assert_eq!(read(&database, KEY, token(34)).unwrap(), Some(1));
     }
-    // A row that is passed over keeps what was presented to it: nobody else is held up by that, nor let in.
+    // A row that is passed over keeps the note of what was presented to it: nobody is held up by that, nor let in with
+    // another token.
     write(&database, "taken", token(1), &1).unwrap();
     let passed_over = "UPDATE OR IGNORE fenced_values SET key = 'taken', fence = 35
         WHERE key = 'account/7'";

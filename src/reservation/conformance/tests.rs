@@ -286,6 +286,11 @@ fn a_wrong_authority_is_noticed() {
             "authority_passes_on_after_resigning",
             "",
         ),
+        (
+            Fault::ReservesForTheResigned,
+            "authority_passes_on_after_resigning",
+            "while another had authority",
+        ),
         (Fault::LiesAboutItsTerm, ANY, "two clients have authority"),
         (
             Fault::ExtendsByHalf,

@@ -396,7 +396,7 @@ fn meaning(table: &str, code: &SqlState, message: &str) -> Fault {
             ),
         });
     }
-    match &code.code()[..2] {
+    match code.code().get(..2).unwrap_or_default() {
         // Columns that don't exist or have other types, and numbers out of their range.
         "42" | "22" | "23" => Fault::Final(ReservationError::Corrupt {
             reason: format!(
@@ -437,6 +437,7 @@ mod tests {
         for (code, helps) in [
             (SqlState::READ_ONLY_SQL_TRANSACTION, "another attempt"),
             (SqlState::ADMIN_SHUTDOWN, "another attempt"),
+            (SqlState::from_code(""), "another attempt"),
             (SqlState::TOO_MANY_CONNECTIONS, "another attempt"),
             (SqlState::DISK_FULL, "room or rights"),
             (SqlState::OUT_OF_MEMORY, "room or rights"),
