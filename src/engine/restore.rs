@@ -104,13 +104,7 @@ impl<L: Layout> Engine<L> {
     }
 
     /// `None` if it is not to be kept.
-    pub(super) fn save_holder(
-        &self,
-        key: Key,
-        holder: &Holder,
-        tick: u64,
-        now: u64,
-    ) -> Option<Saved> {
+    fn save_holder(&self, key: Key, holder: &Holder, tick: u64, now: u64) -> Option<Saved> {
         // Read once, for it may change at any time; and over or not: it was live when the record was looked at.
         let ends = holder.session.as_ref().map(|session| session.deadline());
         let until = holder.deadline.min(ends.unwrap_or(u64::MAX));
