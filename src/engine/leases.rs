@@ -73,6 +73,7 @@ impl<L: Layout> Engine<L> {
         }
     }
 
+    /// The lease, with the deadline that others are told of.
     pub(super) fn told(&self, key: Key, holder: &Holder) -> Seen {
         Seen::recorded(key, holder, self.told_deadline(holder))
     }

@@ -117,6 +117,8 @@ $$";
 /// Puts the triggers on a table; [`CREATE_CHECK`] comes first. Three statements.
 ///
 /// Triggers of the same moment fire in the order of their names. Don't rename them so that it changes.
+///
+/// A statement that changes a row's key takes its fence with it: don't.
 pub const CREATE_TRIGGERS: &str = "\
 CREATE TRIGGER tenure_fence_1_presented BEFORE UPDATE OF fence ON fenced_values
     FOR EACH ROW EXECUTE FUNCTION tenure_check_fence('presented');

@@ -17,7 +17,7 @@
 //! The statements protect against paused holders, who all use them. The triggers ([`CREATE_TRIGGERS`]) also
 //! hold those to it who don't. They refuse every statement that does not set the fence, or sets it lower, and
 //! every `DELETE`, which would forget it. Then any statement will do that says `SET …, fence = <my token>`.
-//! Both can be used at once.
+//! Both can be used at once. (What they can't refuse, after an `UPDATE OR IGNORE`, is said there.)
 
 #[cfg(feature = "sqlite")]
 use rusqlite::types::FromSql;

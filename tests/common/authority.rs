@@ -218,7 +218,7 @@ pub(crate) fn a_silent_connection_is_replaced<R: Reservation + Debug>(
 
 /// A resignation that the server has not heard is made up for before the next campaign.
 ///
-/// `term` is long enough that it is not over meanwhile.
+/// `open` opens clients whose term is not over meanwhile.
 pub(crate) fn a_resignation_is_made_up_for<R: Reservation + Debug>(
     server: &dyn Control,
     open: impl Fn() -> R,

@@ -319,6 +319,8 @@ fn a_backend_that_parks_its_thread_takes_no_wake_up_away() {
         drop(locks.try_acquire("a", 1, TTL).unwrap());
     }
     wait_until(|| backend.is_parked());
+    // Until it has had the wake-up that asked for the block, which comes late at times.
+    thread::sleep(Duration::from_millis(20));
     let wakes = backend.wakes.load(Ordering::SeqCst);
     let (gone, is_gone) = mpsc::channel();
     thread::spawn(move || {
