@@ -8,7 +8,7 @@ use todc_utils::{Action, History, Specification, WGLChecker};
 use crate::history::{Acquire, Answer, Ask, By, FOREVER, Op, timeline};
 use crate::spec::{
     Event, FencedMutex, Found, Grant, Modes, Need, OwnerAwareMutex, ReentrantFencedMutex,
-    ReentrantMutex, Step, Until, Wish,
+    ReentrantMutex, Step, Until, Wish, after,
 };
 
 /// A specification to check histories against.
@@ -117,7 +117,8 @@ pub(crate) fn prefix(ops: &[Op], end: u64) -> Vec<Op> {
 ///   was or freer, the tokens before are as low or lower, and the clock need not have gone as far: nothing
 ///   that is granted, renewed, ended or found to be over needs more than that. Only a refusal does, in the
 ///   name of another lease: a permit is refused since all are out. So unless the key is held exclusively by
-///   all, refusals have to be gone before; and those who were told of a deadlock, before an upgrade. An
+///   all, refusals have to be gone before; and those who were told of a deadlock, before an upgrade; and those
+///   who were told that the key is kept free, or of all who have to do with it. An
 ///   upgrade ties two leases to each other. A revocation that ends several can't be left out with one of
 ///   them.
 /// - An acquisition that has come to nothing, or whose end is not known, when nobody is left who may have
@@ -128,8 +129,9 @@ pub(crate) fn prefix(ops: &[Op], end: u64) -> Vec<Op> {
 #[derive(Debug)]
 pub(crate) struct Unit {
     ops: BTreeSet<u32>,
-    /// These must have gone before: refusals; those who were told of a lease; those who were told of a
-    /// deadlock; what happens in a session.
+    /// These must have gone before: those who were told of all, or that the key is kept free; refusals; those who
+    /// were told of a lease; those who were told of a deadlock; what happens in a session.
+    after_views: bool,
     after_refusals: bool,
     after_sightings: bool,
     after_deadlocks: bool,
@@ -140,6 +142,7 @@ impl Unit {
     fn new(ops: BTreeSet<u32>) -> Self {
         Self {
             ops,
+            after_views: true,
             after_refusals: false,
             after_sightings: false,
             after_deadlocks: false,
@@ -151,7 +154,10 @@ impl Unit {
 pub(crate) fn units(ops: &[Op]) -> Vec<Unit> {
     let mut units: Vec<Unit> = vec![];
     for op in ops.iter().rev().filter(|op| op.only_looks()) {
-        units.push(Unit::new(BTreeSet::from([op.id])));
+        units.push(Unit {
+            after_views: false,
+            ..Unit::new(BTreeSet::from([op.id]))
+        });
     }
     // Tokens, and those that they are tied to by upgrades.
     let mut groups: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
@@ -217,6 +223,7 @@ pub(crate) fn units(ops: &[Op]) -> Vec<Unit> {
 pub(crate) fn without(ops: &[Op], unit: &Unit) -> Option<Vec<Op>> {
     let (gone, rest): (Vec<&Op>, Vec<&Op>) = ops.iter().partition(|op| unit.ops.contains(&op.id));
     let needs_it = |op: &&Op| match op.answer {
+        Answer::Delayed { .. } | Answer::Everyone(_) => unit.after_views,
         Answer::Held { .. } => unit.after_refusals,
         Answer::Found { .. } => unit.after_sightings,
         Answer::Deadlock => unit.after_deadlocks,
@@ -274,22 +281,56 @@ struct Unheard {
     sharing: bool,
     /// Owners whose lease was seen, and between which points.
     seen: Vec<(u64, u64, u64)>,
+    /// Where somebody was told who waits.
+    waiters_seen: Vec<(u64, u64)>,
+    /// By when somebody was told that the key is kept free, last of all.
+    delayed: Option<u64>,
 }
 
 impl Unheard {
     fn of(ops: &[Op]) -> Self {
         let granted: BTreeSet<u64> = ops.iter().filter_map(Op::granted).collect();
-        let seen = ops.iter().filter_map(|op| match op.answer {
-            Answer::Held { owner, token, .. } | Answer::Found { owner, token, .. } => {
-                (!granted.contains(&token)).then_some((owner, op.call, op.ret))
+        let mut seen = vec![];
+        let (mut waiters_seen, mut delayed) = (vec![], None);
+        for op in ops {
+            let one = match op.answer {
+                Answer::Held { owner, token, .. } | Answer::Found { owner, token, .. } => {
+                    Some((owner, token))
+                }
+                _ => None,
+            };
+            let all = op.everyone().map_or(&[][..], |all| &all.holders);
+            let all = all.iter().map(|seen| (seen.owner, seen.token));
+            let unheard = one.into_iter().chain(all);
+            let unheard = unheard.filter(|(_, token)| !granted.contains(token));
+            seen.extend(unheard.map(|(owner, _)| (owner, op.call, op.ret)));
+            if op.everyone().is_some_and(|all| all.waiters.is_some()) {
+                waiters_seen.push((op.call, op.ret));
             }
-            _ => None,
-        });
+            if op.is_told_of_delay() {
+                delayed = delayed.max(Some(op.ret));
+            }
+        }
         Self {
             permits: ops.iter().any(Op::is_of_permit),
             sharing: ops.iter().any(Op::shares),
-            seen: seen.collect(),
+            seen,
+            waiters_seen,
+            delayed,
         }
+    }
+
+    /// Whether somebody was told who waits while the operation may have waited.
+    fn sees_waiter(&self, op: &Op) -> bool {
+        let mut seen = self.waiters_seen.iter();
+        seen.any(|&(call, ret)| op.call < ret && (op.cut || call < op.ret))
+    }
+
+    /// Whether a lease that nobody has heard of may be why somebody was told that the key is kept free.
+    fn keeps(&self, op: &Op, acquire: &Acquire) -> bool {
+        let expires = op.hi.saturating_sub(op.lo) >= acquire.ttl;
+        let terms = acquire.lock_delay > 0 || acquire.min_hold > 0;
+        terms && expires && self.delayed.is_some_and(|ret| op.call < ret)
     }
 
     /// Whether the operation may have been granted a lease of which it matters.
@@ -301,6 +342,7 @@ impl Unheard {
         };
         let mut seen = self.seen.iter();
         self.permits
+            || self.keeps(op, acquire)
             || seen.any(|&(owner, call, ret)| owner == acquire.owner && op.call < ret && call < end)
     }
 }
@@ -357,6 +399,7 @@ fn steps_of(op: &Op, others: &Unheard) -> Vec<Step> {
                 mode,
             },
         ) => one(seen(owner, token, deadline, mode)),
+        (Ask::Everyone(_), Answer::Everyone(all)) => one(Event::Everyone(Box::new(all.clone()))),
         (Ask::Holder | Ask::Revoke, Answer::Over) => one(Event::Free),
         (Ask::Revoke, &Answer::Found { owner, token, .. }) => one(Event::Revoke { token, owner }),
         (Ask::Open { .. } | Ask::KeepAlive { .. } | Ask::Close { .. }, answer) => {
@@ -407,7 +450,12 @@ fn acquisition(
         id: op.id,
         wish: wish.clone(),
         queued: acquire.waits,
-        one_of_many: acquire.one_of_many,
+        whole: if acquire.one_of_many { op.ret } else { 0 },
+        delay: acquire.lock_delay,
+        hold: match acquire.min_hold {
+            0 => (0, 0),
+            length => after((op.lo, op.hi), length),
+        },
         end: op.lo.saturating_add(acquire.ttl),
         token,
         least,
@@ -428,12 +476,16 @@ fn acquisition(
                 token,
                 remaining,
             })],
+            (&Answer::Delayed { remaining }, _) => {
+                let (from, till) = (op.lo + remaining, op.hi.saturating_add(remaining));
+                vec![step(Event::Delayed(from, till))]
+            }
             (Answer::SessionOver, Some(session)) => vec![step(Event::SessionOver(session))],
             (Answer::Lost, _) if !matters => vec![],
             _ => vec![step(grant)],
         };
     }
-    let mut arrive = step(Event::Arrive(op.id));
+    let mut arrive = step(Event::Arrive(op.id, acquire.owner));
     if let Some(queued) = op.queued {
         (arrive.need, arrive.ret) = (Need::Must, queued);
     }
@@ -455,11 +507,13 @@ fn acquisition(
             if !matters {
                 // Nobody knows when it was in the queue, and it need not have been at any one point: who is
                 // refused is so by a lease, if none is shared.
-                let nowhere = op.queued.is_none() && !others.sharing;
+                let seen = others.sharing || others.sees_waiter(op);
+                let nowhere = op.queued.is_none() && !seen;
                 return if nowhere { vec![] } else { vec![arrive, leave] };
             }
             let mut steps = vec![arrive, may, leave];
-            if expired && matches!(acquire.mode, Mode::Permit { .. }) {
+            let permit = matches!(acquire.mode, Mode::Permit { .. });
+            if expired && (permit || others.keeps(op, acquire)) {
                 let expire = step(Event::Expire(op.id));
                 let need = if op.cut { Need::MayEver } else { Need::May };
                 steps.push(Step { need, ..expire });
@@ -518,7 +572,9 @@ fn upgrade(
                     session: None,
                 },
                 queued: false,
-                one_of_many: false,
+                whole: 0,
+                delay: 0,
+                hold: (0, 0),
                 end: op.lo.saturating_add(ttl),
                 token: Some(new),
                 least,

@@ -36,6 +36,7 @@ pub(crate) enum Ask {
         token: u64,
     },
     Holder,
+    Everyone(View),
     Revoke,
     Open {
         session: u32,
@@ -61,6 +62,39 @@ pub(crate) struct Acquire {
     pub(crate) waits: bool,
     /// One of several keys, whose deadline is that of the last of them.
     pub(crate) one_of_many: bool,
+    /// How long the key is kept free after an unclean end, and from the grant on.
+    pub(crate) lock_delay: u64,
+    pub(crate) min_hold: u64,
+}
+
+/// By what all are told who have to do with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    Holders,
+    Snapshot,
+    Checkpoint,
+}
+
+/// A lease that was seen, whose deadline is between these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) token: u64,
+    pub(crate) owner: u64,
+    pub(crate) mode: Mode,
+    pub(crate) from: u64,
+    pub(crate) till: u64,
+}
+
+/// All who have to do with a key at one moment, as far as the view tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Everyone {
+    pub(crate) holders: Vec<Seen>,
+    /// Owners, in the order in which they wait.
+    pub(crate) waiters: Option<Vec<u64>>,
+    /// Until when the key is kept free, between these; both 0 if it is not.
+    pub(crate) kept: Option<(u64, u64)>,
+    /// Of a checkpoint: no token so far is above this.
+    pub(crate) floor: Option<u64>,
 }
 
 /// How a lease is named: by its guard, or by its token alone.
@@ -87,6 +121,10 @@ pub(crate) enum Answer {
     },
     /// It has left the queue: its time was up, or its future was dropped.
     GaveUp,
+    /// Nobody holds the key, and it is kept free for so long.
+    Delayed {
+        remaining: u64,
+    },
     SessionOver,
     Lapsed,
     Deadlock,
@@ -99,6 +137,7 @@ pub(crate) enum Answer {
         deadline: u64,
         mode: Mode,
     },
+    Everyone(Everyone),
     /// The lease or session is over, or nobody holds the key.
     Over,
     NeverGranted,
@@ -148,7 +187,23 @@ impl Op {
             | Answer::Found { token, .. } => Some(token),
             _ => None,
         };
-        asked.into_iter().chain(answered).collect()
+        let seen = self.everyone().map_or(&[][..], |all| &all.holders);
+        let seen = seen.iter().map(|seen| seen.token);
+        asked.into_iter().chain(answered).chain(seen).collect()
+    }
+
+    /// What it was told of all who have to do with the key.
+    pub(crate) fn everyone(&self) -> Option<&Everyone> {
+        match &self.answer {
+            Answer::Everyone(everyone) => Some(everyone),
+            _ => None,
+        }
+    }
+
+    /// Whether it was told that the key is kept free.
+    pub(crate) fn is_told_of_delay(&self) -> bool {
+        let kept = self.everyone().and_then(|all| all.kept);
+        matches!(self.answer, Answer::Delayed { .. }) || kept.is_some_and(|(_, till)| till > 0)
     }
 
     /// The token that it was granted.
@@ -188,7 +243,11 @@ impl Op {
     /// Whether it leaves the key as it was, whatever that was.
     pub(crate) fn only_looks(&self) -> bool {
         match self.answer {
-            Answer::Held { .. } | Answer::Deadlock | Answer::NeverGranted => true,
+            Answer::Held { .. }
+            | Answer::Delayed { .. }
+            | Answer::Everyone(_)
+            | Answer::Deadlock
+            | Answer::NeverGranted => true,
             Answer::Over => !matches!(self.ask, Ask::Close { .. }),
             Answer::Found { .. } => self.ask != Ask::Revoke,
             _ => false,
@@ -212,6 +271,9 @@ impl fmt::Display for Ask {
             Self::Drop { token } => write!(f, "drop #{token}"),
             Self::Validate { token } => write!(f, "validate #{token}"),
             Self::Holder => f.write_str("holder"),
+            Self::Everyone(View::Holders) => f.write_str("holders"),
+            Self::Everyone(View::Snapshot) => f.write_str("snapshot"),
+            Self::Everyone(View::Checkpoint) => f.write_str("checkpoint"),
             Self::Revoke => f.write_str("revoke"),
             Self::Open { session, ttl } => write!(f, "open s{session} {}", millis(*ttl)),
             Self::KeepAlive { session, ttl } => write!(f, "keep s{session} {}", millis(*ttl)),
@@ -236,9 +298,16 @@ impl fmt::Display for Acquire {
         }
         write!(f, " o{}", self.owner)?;
         match self.session {
-            Some(session) => write!(f, " in s{session}"),
-            None => write!(f, " {}", millis(self.ttl)),
+            Some(session) => write!(f, " in s{session}")?,
+            None => write!(f, " {}", millis(self.ttl))?,
         }
+        if self.lock_delay > 0 {
+            write!(f, " delay {}", millis(self.lock_delay))?;
+        }
+        if self.min_hold > 0 {
+            write!(f, " hold {}", millis(self.min_hold))?;
+        }
+        Ok(())
     }
 }
 
@@ -249,6 +318,30 @@ impl fmt::Display for By {
         } else {
             ""
         })
+    }
+}
+
+impl fmt::Display for Everyone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.holders.is_empty() {
+            f.write_str("nobody")?;
+        }
+        for seen in &self.holders {
+            write!(
+                f,
+                "o{} #{} to {} ",
+                seen.owner,
+                seen.token,
+                millis(seen.till)
+            )?;
+        }
+        if let Some((_, till @ 1..)) = self.kept {
+            write!(f, " kept to {}", millis(till))?;
+        }
+        for owner in self.waiters.iter().flatten() {
+            write!(f, " <o{owner}")?;
+        }
+        Ok(())
     }
 }
 
@@ -265,6 +358,8 @@ impl fmt::Display for Answer {
                 remaining,
             } => write!(f, "held by o{owner} #{token}, {} left", millis(*remaining)),
             Self::GaveUp => f.write_str("gave up"),
+            Self::Delayed { remaining } => write!(f, "kept free, {} left", millis(*remaining)),
+            Self::Everyone(everyone) => everyone.fmt(f),
             Self::SessionOver => f.write_str("session over"),
             Self::Lapsed => f.write_str("lapsed"),
             Self::Deadlock => f.write_str("deadlock"),

@@ -8,7 +8,8 @@
 //! specification in the manner of the Jepsen suite for Hazelcast's locks: an owner-aware mutex, a reentrant
 //! one, a fenced one, a reentrant fenced one; and one with shared leases, permits, upgrades and downgrades.
 //! All of them have leases that expire, renewals, releases by guard and by token, look-ups, revocations,
-//! sessions, and a queue (`spec.rs`).
+//! sessions, lock-delays, minimum holds, and a queue (`spec.rs`). Snapshots and checkpoints of the whole manager are
+//! taken meanwhile: what one says of a key is an operation on that key too.
 //!
 //! `TENURE_HISTORIES=50 cargo test --release --test histories -- --nocapture` checks fifty times as many. A
 //! workload goes on until enough of what it is about has happened, however long that takes, and prints what
@@ -53,6 +54,10 @@
 //!   no time for that;
 //! - a renewal that isn't kept (I5): it moves the deadline in the state, and all of the above goes by that;
 //! - an operation on another's lease (I6): leases are named by their tokens, in the state too;
+//! - a key that is granted while it is kept free, or kept free for longer than by two ticks of rounding: the
+//!   state has until when, at least and at the most;
+//! - a lease, a waiter or a key kept free that a list of holders, a snapshot or a checkpoint lacks, or has too much:
+//!   what it tells has to be all that the state has;
 //! - a waiter out of turn (I7), as far as it shows: the first poll of a task puts it in the queue, so its place
 //!   is known to lie between the call and the end of that poll; that of a blocked thread lies anywhere until
 //!   it returns. Nobody is granted the key past the head of the queue.
@@ -111,6 +116,7 @@ const MENU: Menu = Menu {
     reentrant: false,
     processes_per_owner: 1,
     in_sessions: false,
+    delays: false,
     steps: 20,
     keys: 2,
 };
@@ -206,6 +212,7 @@ const WAITERS: Workload = Workload {
             (4, Choice::Look),
             (3, Choice::Revoke),
             (1, Choice::Lost),
+            (4, Choice::LookAtAll),
             (8, Choice::Rest),
         ],
         ..MENU
@@ -319,6 +326,7 @@ const MODES: Workload = Workload {
             (8, Choice::ByToken),
             (4, Choice::Look),
             (2, Choice::Revoke),
+            (4, Choice::LookAtAll),
             (10, Choice::Rest),
         ],
         modes: SHARED,
@@ -353,6 +361,7 @@ const SEMAPHORE: Workload = Workload {
             (12, Choice::ByToken),
             (4, Choice::Look),
             (3, Choice::Revoke),
+            (4, Choice::LookAtAll),
             (8, Choice::Rest),
         ],
         modes: &[PERMITS, PERMITS, PERMITS, PERMITS, PERMITS, Mode::Exclusive],
@@ -383,6 +392,7 @@ const SESSIONS: Workload = Workload {
             (8, Choice::ByToken),
             (4, Choice::Look),
             (2, Choice::Revoke),
+            (4, Choice::LookAtAll),
             (10, Choice::Rest),
         ],
         modes: SHARED,
@@ -413,6 +423,7 @@ const MANY: Workload = Workload {
             (16, Choice::Release),
             (6, Choice::Drop),
             (6, Choice::Look),
+            (4, Choice::LookAtAll),
             (8, Choice::Rest),
         ],
         keys: 3,
@@ -426,6 +437,72 @@ const MANY: Workload = Workload {
         (Kind::Overlaps, 100),
     ],
     ..WAITERS
+};
+
+/// Lock-delays and minimum holds.
+const KEPT: Workload = Workload {
+    name: "keys that are kept free",
+    menu: Menu {
+        choices: &[
+            (20, Choice::Try),
+            (20, Choice::Wait),
+            (6, Choice::Renew),
+            (12, Choice::Release),
+            (4, Choice::Drop),
+            (10, Choice::ByToken),
+            (4, Choice::Look),
+            (10, Choice::LookAtAll),
+            (4, Choice::Revoke),
+            (12, Choice::Rest),
+        ],
+        reentrant: true,
+        delays: true,
+        ..MENU
+    },
+    wants: &[
+        (Kind::Granted, 100),
+        (Kind::EnteredAgain, 20),
+        (Kind::KeptFree, 50),
+        (Kind::AllSeen, 50),
+        (Kind::Waited, 20),
+        (Kind::Expired, 20),
+        (Kind::Revoked, 10),
+        (Kind::Overlaps, 100),
+    ],
+    ..REENTRANT_FENCED
+};
+
+/// The same with what sessions leave behind.
+const KEPT_BY_SESSIONS: Workload = Workload {
+    name: "keys that are kept free after sessions",
+    spec: Spec::FencedMutex,
+    menu: Menu {
+        choices: &[
+            (20, Choice::Try),
+            (20, Choice::Wait),
+            (10, Choice::Release),
+            (4, Choice::Drop),
+            (8, Choice::KeepAlive),
+            (4, Choice::Close),
+            (8, Choice::ByToken),
+            (4, Choice::Look),
+            (10, Choice::LookAtAll),
+            (3, Choice::Revoke),
+            (12, Choice::Rest),
+        ],
+        in_sessions: true,
+        delays: true,
+        ..MENU
+    },
+    wants: &[
+        (Kind::Granted, 100),
+        (Kind::KeptFree, 50),
+        (Kind::AllSeen, 30),
+        (Kind::Waited, 10),
+        (Kind::SessionsOver, 20),
+        (Kind::Overlaps, 100),
+    ],
+    ..SESSIONS
 };
 
 /// Each workload by each clock, on threads, and as tasks if it can be.
@@ -442,6 +519,8 @@ fn everything() -> Vec<Workload> {
         (SEMAPHORE, BOTH),
         (SESSIONS, BOTH),
         (MANY, THREADS),
+        (KEPT, BOTH),
+        (KEPT_BY_SESSIONS, BOTH),
     ];
     let all = all.into_iter();
     all.flat_map(|(workload, processes)| everywhere(&workload, processes))
@@ -532,4 +611,16 @@ fn sessions() {
 #[test]
 fn many_keys_at_once() {
     check(&MANY, THREADS);
+}
+
+/// I1 to I7.
+#[test]
+fn keys_that_are_kept_free() {
+    check(&KEPT, BOTH);
+}
+
+/// I1 to I7.
+#[test]
+fn keys_that_are_kept_free_after_sessions() {
+    check(&KEPT_BY_SESSIONS, BOTH);
 }

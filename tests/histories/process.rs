@@ -13,7 +13,7 @@ use tenure::{
     ReleaseError, RenewError, Session, ToKey, ValidateError,
 };
 
-use crate::history::{Acquire, Answer, Ask, By, FOREVER, Op};
+use crate::history::{Acquire, Answer, Ask, By, Everyone, FOREVER, Op, Seen, View};
 
 /// What processes choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(crate) enum Choice {
     /// By the token of whoever has published one last, or of one that was held before.
     ByToken,
     Look,
+    /// At all who have to do with a key.
+    LookAtAll,
     Revoke,
     Rest,
 }
@@ -49,6 +51,8 @@ pub(crate) struct Menu {
     /// So many processes are one owner.
     pub(crate) processes_per_owner: usize,
     pub(crate) in_sessions: bool,
+    /// Leases have lock-delays and minimum holds.
+    pub(crate) delays: bool,
     pub(crate) steps: usize,
     pub(crate) keys: u64,
 }
@@ -60,6 +64,8 @@ pub(crate) struct Pace {
     /// How long a process waits in real time.
     pub(crate) patience: (u64, u64),
     pub(crate) rest: (u64, u64),
+    /// For how long a key is kept free.
+    pub(crate) delay: (u64, u64),
 }
 
 /// What all processes of a run share.
@@ -110,6 +116,8 @@ pub(crate) struct Process<'m> {
     /// Of leases that it has held.
     old: Vec<(u64, u64)>,
     session: Option<(u32, Session<'m>)>,
+    /// The lock-delay of what is acquired in it.
+    session_delay: u64,
     sessions: u32,
     round: u64,
     ops: Vec<Op>,
@@ -158,6 +166,9 @@ fn denied(error: &AcquireError) -> Answer {
             token: token.get(),
             remaining: remaining.as_nanos() as u64,
         },
+        AcquireError::Delayed { remaining } => Answer::Delayed {
+            remaining: remaining.as_nanos() as u64,
+        },
         AcquireError::SessionOver => Answer::SessionOver,
         AcquireError::Lapsed { .. } => Answer::Lapsed,
         AcquireError::Deadlock { .. } => Answer::Deadlock,
@@ -194,6 +205,7 @@ impl<'m> Process<'m> {
             guards: vec![],
             old: vec![],
             session: None,
+            session_delay: 0,
             sessions: 0,
             round: 0,
             ops: vec![],
@@ -342,6 +354,7 @@ impl<'m> Process<'m> {
             }
             Choice::ByToken => self.by_token(),
             Choice::Look => self.look(),
+            Choice::LookAtAll => self.look_at_all(),
             Choice::Revoke => self.revoke(),
             Choice::Wait | Choice::Rest => unreachable!("these are the executor's"),
         }
@@ -352,11 +365,13 @@ impl<'m> Process<'m> {
         let shared = self.shared;
         let ttl = self.between(shared.pace.ttl);
         let mode = *self.rng.choice(shared.menu.modes).expect("there is one");
-        let session = self.session.as_ref().filter(|_| self.rng.u8(..) < 200);
+        let in_session = self.rng.u8(..) < 200;
+        let session = self.session.as_ref().filter(|_| in_session);
         let mut acquire = match session {
             Some((_, session)) => session.acquire(key),
             None => shared.manager.acquire(key, self.owner, nanos(ttl)),
         };
+        let session = session.map(|it| it.0);
         acquire = match mode {
             Mode::Shared => acquire.shared(),
             Mode::Permit { of } => acquire.permit(of),
@@ -367,14 +382,35 @@ impl<'m> Process<'m> {
             ttl,
             mode,
             reentrant: shared.menu.reentrant && self.rng.u8(..) < 200,
-            session: session.map(|it| it.0),
+            session,
             waits,
             one_of_many: false,
+            lock_delay: if session.is_some() {
+                self.session_delay
+            } else {
+                self.delay()
+            },
+            min_hold: self.delay(),
         };
         if wish.reentrant {
             acquire = acquire.reentrant();
         }
+        if wish.lock_delay > 0 && wish.session.is_none() {
+            acquire = acquire.lock_delay(nanos(wish.lock_delay));
+        }
+        if wish.min_hold > 0 {
+            acquire = acquire.min_hold(nanos(wish.min_hold));
+        }
         (wish, acquire)
+    }
+
+    /// For how long a key is kept free, if it is.
+    fn delay(&mut self) -> u64 {
+        if self.shared.menu.delays && self.rng.u8(..) < 120 {
+            self.between(self.shared.pace.delay)
+        } else {
+            0
+        }
     }
 
     fn granted(
@@ -416,7 +452,9 @@ impl<'m> Process<'m> {
         let key = self.key();
         let (wish, acquire) = self.wish(key, false);
         let (owner, ttl) = (wish.owner, nanos(wish.ttl));
-        let plain = wish.mode == Mode::Exclusive && !wish.reentrant && wish.session.is_none();
+        let delays = wish.lock_delay > 0 || wish.min_hold > 0;
+        let special = wish.reentrant || wish.session.is_some() || delays;
+        let plain = wish.mode == Mode::Exclusive && !special;
         let call = self.call(Ask::Acquire(wish));
         let result = if plain {
             self.shared.manager.try_acquire(key, owner, ttl)
@@ -498,6 +536,8 @@ impl<'m> Process<'m> {
                 session: None,
                 waits: true,
                 one_of_many: true,
+                lock_delay: 0,
+                min_hold: 0,
             })
         };
         let asks: Vec<Call> = keys.clone().map(|_| again(ask())).collect();
@@ -568,6 +608,8 @@ impl<'m> Process<'m> {
                     session: None,
                     waits: false,
                     one_of_many: false,
+                    lock_delay: 0,
+                    min_hold: 0,
                 }));
                 let result = shared.manager.try_acquire(key, self.owner, nanos(ttl));
                 let _ = result.map(Lease::detach);
@@ -702,6 +744,8 @@ impl<'m> Process<'m> {
         let opened = opened.expect("the TTL is in range");
         let answer = Answer::Renewed(opened.deadline().as_nanos());
         self.record_for_all(&call, &answer);
+        self.session_delay = self.delay();
+        let opened = opened.lock_delay(nanos(self.session_delay));
         self.session = Some((session, opened));
     }
 
@@ -787,6 +831,92 @@ impl<'m> Process<'m> {
         let holder = self.shared.manager.holder(Slow(key));
         let answer = holder.as_ref().map_or(Answer::Over, found);
         self.returned(key, call, answer);
+    }
+
+    fn look_at_all(&mut self) {
+        let manager = self.shared.manager;
+        let view = match self.rng.u8(0..3) {
+            0 => View::Holders,
+            1 => View::Snapshot,
+            _ => View::Checkpoint,
+        };
+        let call = self.call(Ask::Everyone(view));
+        let lo = call.lo;
+        let keys: Vec<u64> = self.keys().collect();
+        let one = keys[self.rng.usize(0..keys.len())];
+        let (mut snapshot, mut checkpoint, mut holders) = (vec![], None, vec![]);
+        match view {
+            View::Holders => holders = manager.holders(Slow(one)),
+            View::Snapshot => snapshot = manager.snapshot(),
+            View::Checkpoint => checkpoint = Some(manager.checkpoint()),
+        }
+        let end = (self.shared.ahead(), self.shared.point());
+        let seen = |holder: Holder| Seen {
+            token: holder.token.get(),
+            owner: holder.owner.0,
+            mode: holder.mode,
+            from: holder.deadline.as_nanos(),
+            till: holder.deadline.as_nanos(),
+        };
+        // What is left counts from a reading that is not known.
+        let within = |left: Duration| {
+            let left = left.as_nanos() as u64;
+            (lo + left, end.0.saturating_add(left))
+        };
+        for number in keys {
+            let key = manager.key(number);
+            let everyone = if view == View::Holders {
+                if number != one {
+                    continue;
+                }
+                Everyone {
+                    holders: std::mem::take(&mut holders).into_iter().map(seen).collect(),
+                    waiters: None,
+                    kept: None,
+                    floor: None,
+                }
+            } else if let Some(checkpoint) = &checkpoint {
+                let leases = checkpoint.leases().filter(|it| it.key == key);
+                let mut kept = checkpoint.delayed().filter(|it| it.0 == key);
+                let kept = kept.next().map_or(0, |(_, left)| {
+                    checkpoint.now().as_nanos() + left.as_nanos() as u64
+                });
+                Everyone {
+                    holders: leases.map(seen).collect(),
+                    waiters: None,
+                    kept: Some((kept, kept)),
+                    floor: Some(checkpoint.floor().map_or(0, FencingToken::get)),
+                }
+            } else {
+                let found = snapshot.iter().find(|it| it.key == key);
+                let holders = found.map_or(&[][..], |it| &it.holders);
+                let holders = holders.iter().map(|it| {
+                    let (from, till) = within(it.remaining);
+                    Seen {
+                        token: it.token.get(),
+                        owner: it.owner.0,
+                        mode: it.mode,
+                        from,
+                        till,
+                    }
+                });
+                let waiters = found.map_or(&[][..], |it| &it.waiters);
+                let waiters = waiters.iter().filter(|it| !it.upgrades);
+                Everyone {
+                    holders: holders.collect(),
+                    waiters: Some(waiters.map(|it| it.owner.0).collect()),
+                    kept: Some(found.and_then(|it| it.delayed).map_or((0, 0), within)),
+                    floor: None,
+                }
+            };
+            let ask = Ask::Everyone(view);
+            self.record(
+                number,
+                Call { ask, ..call },
+                Answer::Everyone(everyone),
+                end,
+            );
+        }
     }
 
     fn revoke(&mut self) {

@@ -69,6 +69,10 @@ pub(crate) enum Kind {
     KeptAlive,
     SessionsOver,
     Lost,
+    /// Somebody was told that the key is kept free.
+    KeptFree,
+    /// Somebody was told of all who hold a key, and there was somebody.
+    AllSeen,
     /// Operations of different processes on the same key at the same time.
     Overlaps,
 }
@@ -100,6 +104,9 @@ impl Counts {
                     Kind::Granted
                 }
                 (_, Answer::Held { .. }) => Kind::Refused,
+                (_, Answer::Delayed { .. }) => Kind::KeptFree,
+                (_, Answer::Everyone(_)) if op.is_told_of_delay() => Kind::KeptFree,
+                (_, Answer::Everyone(all)) if !all.holders.is_empty() => Kind::AllSeen,
                 (_, Answer::Deadlock) => Kind::Deadlocks,
                 (_, Answer::Lost) => Kind::Lost,
                 (Ask::KeepAlive { .. }, Answer::Renewed(_)) => Kind::KeptAlive,
@@ -161,6 +168,7 @@ impl Workload {
             ttl: (unit / 4, 4 * unit),
             patience,
             rest: (rest / 4, 2 * rest),
+            delay: (1, 3 * unit),
         }
     }
 

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use tenure::Mode;
 use todc_utils::Specification;
 
+use crate::history::Everyone;
+
 /// Something that happens at once, at a point between a call and a return.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
@@ -33,8 +35,8 @@ pub(crate) enum Need {
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Grant(Grant),
-    /// A waiter's place in the queue, and its end.
-    Arrive(u32),
+    /// A waiter's place in the queue, with its owner, and its end.
+    Arrive(u32, u64),
     Leave(u32),
     /// The lease that a waiter may have been granted expires before it goes away.
     Expire(u32),
@@ -64,6 +66,9 @@ pub(crate) enum Event {
         token: u64,
     },
     Found(Found),
+    /// Nobody holds the key, and it is kept free until some time between these.
+    Delayed(u64, u64),
+    Everyone(Box<Everyone>),
     Free,
     Revoke {
         token: u64,
@@ -112,7 +117,11 @@ pub(crate) struct Grant {
     pub(crate) id: u32,
     pub(crate) wish: Wish,
     pub(crate) queued: bool,
-    pub(crate) one_of_many: bool,
+    /// Of an acquisition of many keys, where that returned; or 0.
+    pub(crate) whole: u64,
+    /// Its lock-delay, and until when at least the key is not granted to others, between these.
+    pub(crate) delay: u64,
+    pub(crate) hold: (u64, u64),
     /// When it ends at the earliest, if its TTL counts from where it may first have been granted.
     pub(crate) end: u64,
     /// If it is known.
@@ -158,14 +167,18 @@ struct Held {
     from: u64,
     till: u64,
     session: Option<u32>,
-    one_of_many: bool,
+    whole: u64,
+    delay: u64,
+    hold: (u64, u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Session {
     id: u32,
     deadline: u64,
+    /// Before its deadline, or seen to be past it.
     closed: bool,
+    expired: bool,
 }
 
 /// One key.
@@ -177,7 +190,10 @@ pub(crate) struct State {
     last: u64,
     /// In the order of their grants.
     leases: Vec<Held>,
-    queue: Vec<u32>,
+    /// Until when nobody is granted the key, between these.
+    kept: (u64, u64),
+    /// Who waits, and as which owner.
+    queue: Vec<(u32, u64)>,
     upgrader: Option<u32>,
     sessions: Vec<Session>,
     /// Tokens that were ended by an operation, and where that returned.
@@ -226,6 +242,15 @@ impl<const FENCED: bool, const REENTRANT: bool, const SHARING: bool> Specificati
     }
 }
 
+/// By how much the key may be kept free longer than was asked for: two ticks, of a millisecond at the most.
+const ROUNDING: u64 = 2_000_000;
+
+/// From the one to the other after some time between these.
+pub(crate) fn after((from, till): (u64, u64), length: u64) -> (u64, u64) {
+    let most = length.saturating_add(ROUNDING);
+    (from.saturating_add(length), till.saturating_add(most))
+}
+
 fn that(condition: bool) -> Option<()> {
     condition.then_some(())
 }
@@ -247,7 +272,7 @@ impl State {
         match (step.need, &step.event) {
             (Need::Must, _) => false,
             // As long as it is in the queue, its turn may come.
-            (Need::May, Event::Grant(grant)) => !self.queue.contains(&grant.id),
+            (Need::May, Event::Grant(grant)) => !self.queue.iter().any(|it| it.0 == grant.id),
             (Need::May, _) => true,
             (Need::MayEver, _) => self.complete,
         }
@@ -258,8 +283,8 @@ impl State {
         self.at(step, 0)?;
         match &step.event {
             Event::Grant(grant) => self.grant(step, grant, rules),
-            Event::Arrive(id) => {
-                self.queue.push(*id);
+            Event::Arrive(id, owner) => {
+                self.queue.push((*id, *owner));
                 Some(())
             }
             Event::Leave(id) => {
@@ -272,7 +297,7 @@ impl State {
             }
             Event::Fail(id, session) => {
                 self.end_session(step, *session)?;
-                self.queue.retain(|other| other != id);
+                self.queue.retain(|other| other.0 != *id);
                 Some(())
             }
             Event::Refuse {
@@ -288,6 +313,11 @@ impl State {
             Event::NeverGranted { token } => that(*token > self.last),
             Event::Found(found) => self.find(step, found),
             Event::Free => self.be_free(step),
+            Event::Delayed(from, till) => {
+                self.be_free(step)?;
+                self.be_kept((*from, *till))
+            }
+            Event::Everyone(everyone) => self.see(step, everyone),
             Event::Revoke { token, owner } => self.revoke(step, *token, *owner),
             Event::Downgrade { token } => {
                 let at = self.live(step, *token)?;
@@ -321,6 +351,7 @@ impl State {
                     id: *session,
                     deadline: *deadline,
                     closed: false,
+                    expired: false,
                 });
                 that(deadline >= end)
             }
@@ -368,7 +399,8 @@ impl State {
         if !session.closed {
             self.at(step, session.deadline)?;
             let mut sessions = self.sessions.iter_mut();
-            sessions.find(|session| session.id == id)?.closed = true;
+            let session = sessions.find(|session| session.id == id)?;
+            (session.closed, session.expired) = (true, true);
         }
         Some(())
     }
@@ -422,8 +454,36 @@ impl State {
     fn end(&mut self, step: &Step, at: usize) -> Option<()> {
         let (may, _) = self.ends(&self.leases[at]);
         self.at(step, may)?;
-        self.leases.remove(at);
+        self.end_by_time(at);
         Some(())
+    }
+
+    /// By its own deadline, or with its session.
+    fn end_by_time(&mut self, at: usize) {
+        let held = self.leases.remove(at);
+        let unclean = match held.session.and_then(|id| self.session(id)) {
+            Some(session) if session.expired => Some((session.deadline, session.deadline)),
+            Some(session) if session.closed => None,
+            _ => Some(self.ends(&held)),
+        };
+        self.keep(&held, unclean);
+    }
+
+    /// Keeps the key free after a lease, whose unclean end, if it was one, was between these.
+    fn keep(&mut self, held: &Held, unclean: Option<(u64, u64)>) {
+        let delayed = match unclean {
+            Some(end) if held.delay > 0 => after(end, held.delay),
+            _ => (0, 0),
+        };
+        for (from, till) in [held.hold, delayed] {
+            self.kept = (self.kept.0.max(from), self.kept.1.max(till));
+        }
+    }
+
+    /// Somebody is told that the key is kept free until some time between these.
+    fn be_kept(&mut self, (from, till): (u64, u64)) -> Option<()> {
+        self.kept = (self.kept.0.max(from), self.kept.1.min(till));
+        that(self.kept.0 <= self.kept.1 && self.now < self.kept.1)
     }
 
     /// Whether so many live leases admit another of that mode.
@@ -475,9 +535,10 @@ impl State {
         self.at(step, room)?;
         gone.sort_unstable();
         for at in gone.into_iter().rev() {
-            self.leases.remove(at);
+            self.end_by_time(at);
         }
-        Some(())
+        // And the time after that.
+        self.at(step, self.kept.0)
     }
 
     fn grant(&mut self, step: &Step, grant: &Grant, rules: Rules) -> Option<()> {
@@ -495,14 +556,18 @@ impl State {
                 held.till = grant.most;
                 that(held.from <= held.till)?;
             }
-            self.queue.retain(|&other| other != grant.id);
+            // The terms of all entries hold.
+            held.delay = held.delay.max(grant.delay);
+            held.hold.0 = held.hold.0.max(grant.hold.0);
+            held.hold.1 = held.hold.1.max(grant.hold.1);
+            self.queue.retain(|other| other.0 != grant.id);
             return Some(());
         }
         that(rules.sharing || wish.mode == Mode::Exclusive)?;
         that(self.upgrader.is_none())?;
         if grant.queued {
             // In the order of their arrival.
-            that(self.queue.first() == Some(&grant.id))?;
+            that(self.queue.first().is_some_and(|it| it.0 == grant.id))?;
             self.queue.remove(0);
         } else {
             that(self.queue.is_empty())?;
@@ -537,6 +602,7 @@ impl State {
             }
             None => Token::Between(0, u64::MAX),
         };
+        self.kept = (0, 0);
         self.leases.push(Held {
             id: grant.id,
             token,
@@ -546,14 +612,16 @@ impl State {
             from,
             till,
             session: wish.session,
-            one_of_many: grant.one_of_many,
+            whole: grant.whole,
+            delay: grant.delay,
+            hold: grant.hold,
         });
         Some(())
     }
 
     /// A waiter goes away. If it was granted the key before anybody has heard, that passes on.
     fn leave(&mut self, id: u32) {
-        self.queue.retain(|&other| other != id);
+        self.queue.retain(|other| other.0 != id);
         self.leases.retain(|held| held.id != id);
     }
 
@@ -575,11 +643,14 @@ impl State {
 
     /// The deadline of the lease is between these.
     fn lasts(&mut self, at: usize, from: u64, till: u64) -> Option<()> {
-        let held = &self.leases[at];
-        if held.one_of_many {
+        if self.leases[at].whole > 0 {
             return Some(());
         }
-        let (may, must) = self.ends(held);
+        self.lasts_exactly(at, from, till)
+    }
+
+    fn lasts_exactly(&mut self, at: usize, from: u64, till: u64) -> Option<()> {
+        let (may, must) = self.ends(&self.leases[at]);
         that(from <= must && may <= till)?;
         let held = &mut self.leases[at];
         if held.session.is_none() {
@@ -616,12 +687,17 @@ impl State {
             let mut ended = self.ended.range((token, 0)..=(token, u64::MAX));
             return that(ended.any(|&(_, ret)| step.call < ret));
         };
+        self.leave_lease(step, at, token);
+        Some(())
+    }
+
+    fn leave_lease(&mut self, step: &Step, at: usize, token: u64) {
         self.leases[at].entries -= 1;
         if self.leases[at].entries == 0 {
-            self.leases.remove(at);
+            let held = self.leases.remove(at);
+            self.keep(&held, None);
             self.ended.insert((token, step.ret));
         }
-        Some(())
     }
 
     fn drop_guard(&mut self, step: &Step, token: u64) -> Option<()> {
@@ -629,11 +705,7 @@ impl State {
         if let Some(at) = self.known(token)
             && self.now < self.ends(&self.leases[at]).1
         {
-            self.leases[at].entries -= 1;
-            if self.leases[at].entries == 0 {
-                self.leases.remove(at);
-                self.ended.insert((token, step.ret));
-            }
+            self.leave_lease(step, at, token);
         }
         Some(())
     }
@@ -652,6 +724,47 @@ impl State {
         self.lasts(at, found.deadline, found.deadline)
     }
 
+    /// Those who are told of are all that there are.
+    fn see(&mut self, step: &Step, everyone: &Everyone) -> Option<()> {
+        let whole = everyone.floor.is_some();
+        let is_seen = |token: Token| match token {
+            Token::Known(token) => everyone.holders.iter().any(|seen| seen.token == token),
+            Token::Between(low, high) => {
+                let mut holders = everyone.holders.iter();
+                holders.any(|seen| low < seen.token && seen.token < high)
+            }
+        };
+        for at in (0..self.leases.len()).rev() {
+            let held = &self.leases[at];
+            // A checkpoint has no part of an acquisition of many keys that waits for the others.
+            let is_part = whole && held.whole > step.call;
+            if !is_seen(held.token) && !is_part {
+                self.end(step, at)?;
+            }
+        }
+        if let Some(kept) = everyone.kept {
+            if kept == (0, 0) {
+                self.at(step, self.kept.0)?;
+            } else {
+                self.be_kept(kept)?;
+            }
+        }
+        for seen in &everyone.holders {
+            let at = self.live(step, seen.token)?;
+            let held = &self.leases[at];
+            that(held.owner == seen.owner && held.mode == seen.mode)?;
+            if whole {
+                self.lasts_exactly(at, seen.from, seen.till)?;
+            } else {
+                self.lasts(at, seen.from, seen.till)?;
+            }
+        }
+        if let Some(waiters) = &everyone.waiters {
+            that(self.queue.iter().map(|it| it.1).eq(waiters.iter().copied()))?;
+        }
+        that(everyone.floor.is_none_or(|floor| self.last <= floor))
+    }
+
     fn be_free(&mut self, step: &Step) -> Option<()> {
         while !self.leases.is_empty() {
             self.end(step, 0)?;
@@ -662,9 +775,15 @@ impl State {
     fn revoke(&mut self, step: &Step, token: u64, owner: u64) -> Option<()> {
         let at = self.live(step, token)?;
         that(self.leases[at].owner == owner)?;
-        for held in std::mem::take(&mut self.leases) {
+        while let Some(held) = self.leases.first().cloned() {
             let (_, must) = self.ends(&held);
-            if let (Token::Known(token), true) = (held.token, self.now < must) {
+            if self.now >= must {
+                self.end_by_time(0);
+                continue;
+            }
+            self.leases.remove(0);
+            self.keep(&held, Some((step.lo, step.hi)));
+            if let Token::Known(token) = held.token {
                 self.ended.insert((token, step.ret));
             }
         }

@@ -7,7 +7,7 @@
 use tenure::Mode;
 
 use crate::check::{Spec, prefix, units, without};
-use crate::history::{Acquire, Answer, Ask, By, FOREVER, Op, timeline};
+use crate::history::{Acquire, Answer, Ask, By, Everyone, FOREVER, Op, Seen, View, timeline};
 use crate::{everything, scale};
 
 const MS: u64 = 1_000_000;
@@ -62,6 +62,8 @@ fn wish(owner: u64) -> Acquire {
         session: None,
         waits: false,
         one_of_many: false,
+        lock_delay: 0,
+        min_hold: 0,
     }
 }
 
@@ -709,4 +711,166 @@ fn nothing_that_may_be_left_out_makes_a_good_history_bad() {
     }
     println!("{reduced} reductions of {histories} histories");
     assert!(reduced > 5 * histories, "{reduced} of {histories}");
+}
+
+fn with_terms(delay: u64, hold: u64, mut op: Op) -> Op {
+    if let Ask::Acquire(wish) = &mut op.ask {
+        (wish.lock_delay, wish.min_hold) = (delay * MS, hold * MS);
+    }
+    op
+}
+
+fn delayed(remaining: u64) -> Answer {
+    let remaining = remaining * MS;
+    Answer::Delayed { remaining }
+}
+
+/// What a checkpoint says, from one point to another: leases by owner, token and deadline.
+fn checkpoint(from: u64, to: u64, leases: &[(u64, u64, u64)], kept: u64, floor: u64) -> Op {
+    let seen = |&(owner, token, until): &(u64, u64, u64)| Seen {
+        token,
+        owner,
+        mode: Mode::Exclusive,
+        from: until * MS,
+        till: until * MS,
+    };
+    let all = Everyone {
+        holders: leases.iter().map(seen).collect(),
+        waiters: None,
+        kept: Some((kept * MS, kept * MS)),
+        floor: Some(floor),
+    };
+    let ask = Ask::Everyone(View::Checkpoint);
+    op(9, from, to, ask, Answer::Everyone(all))
+}
+
+fn snapshot(from: u64, to: u64, waiters: &[u64]) -> Op {
+    let mut op = checkpoint(from, to, &[(1, 5, 11)], 0, 0);
+    op.ask = Ask::Everyone(View::Snapshot);
+    if let Answer::Everyone(all) = &mut op.answer {
+        (all.waiters, all.floor) = (Some(waiters.to_vec()), None);
+    }
+    op
+}
+
+#[test]
+fn a_key_that_is_kept_free_is_not_granted() {
+    // Expired at 11, and kept free to 16.
+    let first = with_terms(5, 0, grant(1, 1, 2, 5, 11));
+    refused(&ALL, &[first.clone(), grant(2, 14, 15, 6, 25)]);
+    accepted(&ALL, &[first.clone(), grant(2, 15, 16, 6, 25)]);
+    accepted(&ALL, &[first.clone(), refuse(2, 13, 14, delayed(3))]);
+    // So much isn't left, nor so little, and not before the end of the lease.
+    refused(&ALL, &[first.clone(), refuse(2, 13, 14, delayed(6))]);
+    refused(&ALL, &[first.clone(), refuse(2, 13, 14, delayed(1))]);
+    refused(&ALL, &[first.clone(), refuse(2, 9, 10, delayed(6))]);
+    // Whoever has been told so, is told it for all.
+    let told = refuse(2, 13, 14, delayed(4));
+    accepted(&ALL, &[first.clone(), told.clone()]);
+    refused(&ALL, &[first.clone(), told, grant(3, 15, 16, 6, 25)]);
+    // A clean end has no such effect.
+    let released = [first.clone(), release(1, 3, 4, 5)];
+    let then = |op: Op| [released[0].clone(), released[1].clone(), op];
+    accepted(&ALL, &then(grant(2, 5, 6, 6, 15)));
+    refused(&ALL, &then(refuse(2, 5, 6, delayed(5))));
+    // A revocation does.
+    let revoked = [first, revoke(2, 3, 4, 1, 5)];
+    let then = |op: Op| [revoked[0].clone(), revoked[1].clone(), op];
+    refused(&ALL, &then(grant(2, 6, 7, 6, 16)));
+    accepted(&ALL, &then(grant(2, 7, 8, 6, 17)));
+    accepted(&ALL, &then(refuse(2, 6, 7, delayed(3))));
+}
+
+#[test]
+fn a_minimum_hold_outlasts_the_release() {
+    let ops = [with_terms(0, 6, grant(1, 1, 2, 5, 11)), release(1, 3, 4, 5)];
+    let then = |op: Op| [ops[0].clone(), ops[1].clone(), op];
+    refused(&ALL, &then(grant(2, 5, 6, 6, 15)));
+    accepted(&ALL, &then(grant(2, 6, 7, 6, 17)));
+    accepted(&ALL, &then(refuse(2, 5, 6, delayed(3))));
+    refused(&ALL, &then(refuse(2, 5, 6, delayed(6))));
+    // It is no lock-delay: the grant's time counts.
+    let [first, _] = ops;
+    accepted(&ALL, &[first.clone(), grant(2, 11, 12, 6, 21)]);
+    refused(&ALL, &[first, refuse(2, 11, 12, delayed(1))]);
+}
+
+#[test]
+fn the_sessions_end_tells_whether_its_keys_are_kept_free() {
+    let session = 3;
+    let ttl = TTL * MS;
+    let open = op(1, 1, 2, Ask::Open { session, ttl }, until(11));
+    let mut first = with_terms(5, 0, grant(1, 3, 4, 5, 0));
+    if let (Ask::Acquire(wish), Answer::Granted { least, most, .. }) =
+        (&mut first.ask, &mut first.answer)
+    {
+        wish.session = Some(session);
+        (*least, *most) = (0, u64::MAX);
+    }
+    let ops = |end: Op, then: Op| [open.clone(), first.clone(), end, then];
+    let closed = op(1, 5, 6, Ask::Close { session }, Answer::Done);
+    accepted(&ALL, &ops(closed.clone(), grant(2, 7, 8, 6, 17)));
+    refused(&ALL, &ops(closed, refuse(2, 7, 8, delayed(3))));
+    let over = op(1, 12, 13, Ask::KeepAlive { session, ttl }, Answer::Over);
+    refused(&ALL, &ops(over.clone(), grant(2, 14, 15, 6, 25)));
+    accepted(&ALL, &ops(over.clone(), grant(2, 15, 16, 6, 25)));
+    accepted(&ALL, &ops(over, refuse(2, 14, 15, delayed(2))));
+}
+
+#[test]
+fn a_checkpoint_has_all_that_there_is() {
+    let first = grant(1, 1, 2, 5, 11);
+    let then = |op: Op| [first.clone(), op];
+    accepted(&ALL, &then(checkpoint(3, 4, &[(1, 5, 11)], 0, 5)));
+    // It lacks the lease, has another's, another deadline, or one too many; or a token is above its floor.
+    refused(&ALL, &then(checkpoint(3, 4, &[], 0, 5)));
+    refused(&ALL, &then(checkpoint(3, 4, &[(2, 5, 11)], 0, 5)));
+    refused(&ALL, &then(checkpoint(3, 4, &[(1, 5, 12)], 0, 5)));
+    refused(
+        &ALL,
+        &then(checkpoint(3, 4, &[(1, 5, 11), (2, 6, 11)], 0, 6)),
+    );
+    refused(&FENCED, &then(checkpoint(3, 4, &[(1, 5, 11)], 0, 4)));
+    // It says that the key is kept free, and it is not; and the other way round.
+    refused(&ALL, &then(checkpoint(12, 13, &[], 15, 5)));
+    accepted(&ALL, &then(checkpoint(12, 13, &[], 0, 5)));
+    let kept = with_terms(5, 0, first.clone());
+    let then = |op: Op| [kept.clone(), op];
+    accepted(&ALL, &then(checkpoint(12, 13, &[], 16, 5)));
+    refused(&ALL, &then(checkpoint(12, 13, &[], 0, 5)));
+    refused(&ALL, &then(checkpoint(12, 13, &[], 30, 5)));
+    // Beside a release it may have come before or after.
+    let ops = |op: Op| [first.clone(), release(1, 3, 6, 5), op];
+    accepted(&ALL, &ops(checkpoint(4, 5, &[], 0, 5)));
+    accepted(&ALL, &ops(checkpoint(4, 5, &[(1, 5, 11)], 0, 5)));
+    // A part of many keys is not in it; the whole is, with its deadline.
+    let mut part = grant(1, 1, 5, 5, 12);
+    if let Ask::Acquire(wish) = &mut part.ask {
+        wish.one_of_many = true;
+    }
+    let held = refuse(2, 2, 3, held(1, 5, 99));
+    let ops = |op: Op| [part.clone(), held.clone(), op];
+    accepted(&ALL, &ops(checkpoint(4, 5, &[], 0, 5)));
+    accepted(&ALL, &ops(checkpoint(4, 5, &[(1, 5, 12)], 0, 5)));
+    refused(&ALL, &ops(checkpoint(4, 5, &[(1, 5, 99)], 0, 5)));
+    refused(&ALL, &ops(checkpoint(6, 7, &[], 0, 5)));
+}
+
+#[test]
+fn a_snapshot_has_those_who_wait_in_their_order() {
+    let gives_up = |owner: usize, from: u64, queued| {
+        let ask = Ask::Acquire(wish(owner as u64));
+        let mut op = waited(queued, op(owner, from, 10, ask, Answer::GaveUp));
+        op.dropped = Some((9, 9 * MS));
+        op
+    };
+    let ops = |view: Op| {
+        let waiters = [gives_up(2, 3, 4), gives_up(3, 5, 6)];
+        let [two, three] = waiters;
+        [grant(1, 1, 2, 5, 11), two, three, view]
+    };
+    accepted(&ALL, &ops(snapshot(7, 8, &[2, 3])));
+    refused(&ALL, &ops(snapshot(7, 8, &[3, 2])));
+    refused(&ALL, &ops(snapshot(7, 8, &[2])));
+    refused(&ALL, &ops(snapshot(7, 8, &[2, 3, 4])));
 }
