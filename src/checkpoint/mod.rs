@@ -246,8 +246,8 @@ impl LockManager {
     /// It is taken while traffic goes on, and stops nobody: it takes the locks of records one at a time.
     /// Each key is as it was at one moment of the call, and different keys at different ones; a lease that
     /// is held throughout is in it, whatever becomes of it meanwhile: shared, upgraded, renewed, moved as
-    /// the table grows. What happens to a key after its moment is not: a renewal, or a new lease. So end
-    /// the traffic first if the next manager is to go on at exactly this point; and if the process may
+    /// the table grows. What happens to a key after its moment is not: a renewal, a new lease, or the end of one.
+    /// So end the traffic first if the next manager is to go on at exactly this point; and if the process may
     /// die later than its last checkpoint, have a [`Reservation`](crate::reservation::Reservation), or
     /// [raise the floor](Checkpoint::raise_floor) to what the resources have seen.
     ///
@@ -278,7 +278,9 @@ impl Builder {
     ///
     /// Its leases have the same keys, owners, tokens, modes and terms, and can be renewed, released and
     /// validated by token. The time that they had left runs from now on, and is rounded up to a tick (I3).
-    /// Leases that were over stay over (I4). All new tokens are above the floor, and so above every one
+    /// Leases that were over when it was taken stay over (I4); one that was released, revoked or has expired since
+    /// is live again, for as long as it had left. One that the manager renews (`auto_renew`) is renewed on, up to
+    /// its maximum, though nobody may have a guard of it any more: revoke it if its holder is gone. All new tokens are above the floor, and so above every one
     /// that was granted before the checkpoint (I2). Leases that are restored count as granted.
     ///
     /// The manager has the hash seed of the checkpoint, and all else from this builder: the tick and the

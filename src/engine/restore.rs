@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::Engine;
+use super::admission::KEPT_TICKS;
 use crate::builder::LONGEST_TTL;
 use crate::checkpoint::{Content, FORMAT, Kept, Renewal, RestoreError, Saved, Terms};
 use crate::error::BuildError;
@@ -282,14 +283,18 @@ impl<L: Layout> Engine<L> {
         }
         if let Some(renewal) = terms.renewal {
             let tick = self.time.tick_of(now);
+            // As one that is granted, it lasts so long that it can be renewed before its end.
+            let least = (tick + KEPT_TICKS).min(self.time.limit_tick());
+            holder.extend(deadline.max(least));
             let due = self.time.resumed(now, renewal.due);
             let next = due.map_or(deadline, |next| next.max(tick + 1));
             holder.keeper = Some(Keeper {
                 ttl: Duration::from_nanos(renewal.ttl),
                 next,
             });
-            if deadline < self.uncapped(lease.key, now, lease.remaining, grace)? {
-                // Rounded as the deadline is, the renewal is before it, but for what the authority takes off.
+            let uncut = self.uncapped(lease.key, now, lease.remaining, grace)?;
+            if deadline < uncut || next >= holder.deadline {
+                // The authority takes something off; or both are rounded up to the same tick.
                 holder.keep_next(tick, next);
             }
         }

@@ -125,9 +125,11 @@ impl Holder {
     }
 }
 
-/// When something has to be done about many holders.
+/// Whose the leases of many holders are, and when something has to be done about them.
 #[derive(Debug, Default)]
 struct Dues {
+    /// Owners and tokens.
+    owners: BTreeSet<(u64, u64)>,
     /// Deadlines and tokens.
     deadlines: BTreeSet<(u64, u64)>,
     /// Renewals by the manager, and tokens.
@@ -183,12 +185,16 @@ impl Holders {
     pub(crate) fn insert(&mut self, holder: Holder) {
         self.count(&holder, 1);
         if let Some(dues) = &mut self.dues {
+            dues.owners.insert((holder.owner, holder.token));
             dues.add(&holder);
         }
         self.by_token.insert(holder.token, Box::new(holder));
         if self.dues.is_none() && self.len() >= MANY {
             let mut dues = Dues::default();
-            self.iter().for_each(|holder| dues.add(holder));
+            for holder in self.iter() {
+                dues.owners.insert((holder.owner, holder.token));
+                dues.add(holder);
+            }
             self.dues = Some(Box::new(dues));
         }
     }
@@ -197,6 +203,7 @@ impl Holders {
         let holder = self.by_token.remove(&token)?;
         self.count(&holder, -1);
         if let Some(dues) = &mut self.dues {
+            dues.owners.remove(&(holder.owner, holder.token));
             dues.remove(&holder);
         }
         if self.len() < MANY / 2 {
@@ -205,7 +212,7 @@ impl Holders {
         Some(*holder)
     }
 
-    /// Changes a holder, but not its token.
+    /// Changes a holder, but not its token or its owner.
     pub(crate) fn change<R>(&mut self, token: u64, f: impl FnOnce(&mut Holder) -> R) -> Option<R> {
         let holder = self.by_token.get_mut(&token)?;
         if let Some(dues) = &mut self.dues {
@@ -246,10 +253,18 @@ impl Holders {
         }
     }
 
-    /// The one that an acquisition of that wish enters. Takes time in their number.
+    /// The one that an acquisition of that wish enters. Takes time in the number of those of its owner.
     pub(crate) fn entered_by(&self, wish: &Wish) -> Option<u64> {
-        let entered = self.iter().find(|holder| holder.is_entered_by(wish))?;
-        Some(entered.token)
+        let owner = wish.request.owner;
+        let entered = match &self.dues {
+            Some(dues) => {
+                let own = dues.owners.range((owner, 0)..=(owner, u64::MAX));
+                let mut own = own.filter_map(|&(_, token)| self.get(token));
+                own.find(|holder| holder.is_entered_by(wish))
+            }
+            None => self.iter().find(|holder| holder.is_entered_by(wish)),
+        };
+        Some(entered?.token)
     }
 
     /// The one that lasts longest, or nearly so.
@@ -257,6 +272,20 @@ impl Holders {
         match &self.dues {
             Some(dues) => self.get(dues.deadlines.last()?.1),
             None => self.iter().max_by_key(|holder| holder.until()),
+        }
+    }
+
+    /// The same of all but that one.
+    pub(crate) fn last_but(&self, token: u64) -> Option<&Holder> {
+        match &self.dues {
+            Some(dues) => {
+                let mut others = dues.deadlines.iter().rev();
+                self.get(others.find(|due| due.1 != token)?.1)
+            }
+            None => {
+                let others = self.iter().filter(|holder| holder.token != token);
+                others.max_by_key(|holder| holder.until())
+            }
         }
     }
 
@@ -295,5 +324,56 @@ impl Holders {
             self.iter().map(due).min()
         };
         next.filter(|&tick| tick < u64::MAX)
+    }
+}
+
+#[cfg(all(test, not(tenure_loom), not(tenure_shuttle)))]
+mod tests {
+    use super::*;
+    use crate::engine::Request;
+
+    fn wish(owner: u64, mode: Mode) -> Wish {
+        let mut wish = Wish::plain(Request {
+            key: crate::key::Key::from_raw(1),
+            owner,
+            ttl: Duration::from_secs(1),
+            at_least: 0,
+        });
+        wish.mode = mode;
+        wish
+    }
+
+    /// Few are looked through, and many have an index.
+    #[test]
+    fn many_holders_are_found_as_few_are() {
+        let mut random = fastrand::Rng::with_seed(5);
+        let (mut holders, mut indexed) = (Holders::default(), [false; 2]);
+        for token in 1..2_000_u64 {
+            let mut holder = Holder::new(token, random.u64(0..9), None, random.u64(1..50));
+            holder.mode = Mode::Permit { of: 1 << 20 };
+            if random.bool() {
+                holder.mode = Mode::Shared;
+            }
+            holders.insert(holder);
+            // Around the number from which on there is an index.
+            let most = if token < 1_000 { 20 } else { 200 };
+            while holders.len() > random.usize(4..most) {
+                let at = random.usize(0..holders.len());
+                let gone = holders.iter().nth(at).expect("it is there").token;
+                holders.change(gone, |holder| holder.extend(60));
+                holders.remove(gone);
+            }
+            indexed[usize::from(holders.dues.is_some())] = true;
+
+            let wish = wish(random.u64(0..9), Mode::Shared);
+            let first = holders.iter().find(|holder| holder.is_entered_by(&wish));
+            assert_eq!(holders.entered_by(&wish), first.map(|holder| holder.token));
+            let but = random.u64(token.saturating_sub(30)..=token);
+            let others = holders.iter().filter(|holder| holder.token != but);
+            let last = others.max_by_key(|holder| (holder.deadline, holder.token));
+            let told = holders.last_but(but).map(|holder| holder.token);
+            assert_eq!(told, last.map(|holder| holder.token));
+        }
+        assert_eq!(indexed, [true, true]);
     }
 }

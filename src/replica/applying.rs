@@ -81,22 +81,19 @@ impl Replica {
         {
             return Err(Refusal::Permits { of }.into());
         }
-        let now = self.now.as_nanos();
-        // To enter a lease is no grant, and asks for no token.
-        let enters = reentrant
-            && self
-                .engine()
-                .all_live(key, now)
-                .iter()
-                .any(|lease| lease.contents.owner == owner.0 && lease.mode.covers(mode));
         let mut wish = Wish::plain(Request {
             key,
             owner: owner.0,
             ttl,
-            at_least: if enters { 0 } else { log_index },
+            at_least: 0,
         });
         wish.mode = mode;
+        let enters = reentrant && self.engine().enters(&wish, self.now.as_nanos());
         wish.reentrant = enters;
+        if !enters {
+            // To enter a lease is no grant, and asks for no token.
+            wish.request.at_least = log_index;
+        }
         wish.terms.lock_delay = lock_delay;
         wish.terms.min_hold = min_hold;
         let acquired = self.engine().enter_now(&wish);
@@ -198,6 +195,10 @@ impl Replica {
                 remaining,
             },
             AcquireError::Delayed { remaining } => Refusal::Delayed { remaining },
+            // Never a number of leases: of these there are fewer.
+            AcquireError::CapacityExceeded { capacity } if capacity == u32::MAX as usize => {
+                Refusal::TooManyEntries { most: u32::MAX }
+            }
             AcquireError::CapacityExceeded { .. } if self.engine().is_full() => {
                 Refusal::CapacityExceeded {
                     capacity: self.max_leases as u64,

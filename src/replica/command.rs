@@ -193,7 +193,8 @@ impl Command {
         self
     }
 
-    /// Keeps the key free for so long, up to 366 days, after the lease has expired or was revoked.
+    /// Keeps the key free for so long, up to 366 days (fewer with ticks of less than 0.92 ms), after the lease has
+    /// expired or was revoked.
     ///
     /// ```
     /// use std::time::Duration;
@@ -211,7 +212,8 @@ impl Command {
         self
     }
 
-    /// Keeps the key from others for so long, up to 366 days, even if the lease is released before.
+    /// Keeps the key from others for so long, up to 366 days (fewer with ticks of less than 0.92 ms), even if the lease
+    /// is released before.
     ///
     /// ```
     /// use std::time::Duration;

@@ -13,9 +13,12 @@
 //! - **Time.** The leader reads its clock when it *proposes* a command, and the reading goes into the log
 //!   with it. Every replica applies the command at that time, and reads no clock. A new leader's clock may
 //!   be behind: a replica's time never goes back, and a command from before is applied at the latest
-//!   time that was (so leases may last longer by the difference, and never shorter: I3). Time counts from
-//!   wherever you like, in nanoseconds, and leases can be had up to [`Replica::end`]: with the default tick
-//!   of 1 ms, Unix time will do until the year 2106.
+//!   time that was (so leases may last longer by the difference, and never shorter: I3). If it is ahead, leases
+//!   that stand end earlier by the difference, as time goes for their holders: let these take off the greatest
+//!   difference of two leaders' clocks, and the leader refuse to propose a reading that is far ahead of
+//!   [`Replica::now`], for such a one can't be taken back. Time counts from wherever you like, in nanoseconds,
+//!   and leases can be had up to [`Replica::end`]: with the default tick of 1 ms, Unix time will do until the
+//!   year 2106.
 //! - **Expiry.** A lease is over for every command whose time is at its deadline or later. If nothing else
 //!   is proposed, let the leader propose [`Command::Advance`] now and then, and memory comes back.
 //! - **Tokens.** A grant's fencing token is the log index of its command: replicas agree on it whatever
@@ -24,15 +27,20 @@
 //! - **Snapshots.** A snapshot is a [`Checkpoint`], which has the last log index in it; installing one is
 //!   [`Replica::from_checkpoint`]. It also has the options and the [`HashSeed`], on which all replicas have
 //!   to agree.
-//! - **Answers.** The [`Outcome`] of a command is what its client is told. If it was lost, and the client
-//!   tries again under the same owner, it is [`Refused`](Outcome::Refused) as
-//!   [`Held`](Refusal::Held) by itself, with the token that it missed.
+//! - **Answers.** The [`Outcome`] of a command is what its client is told. If it was lost, and it was an
+//!   acquisition of an exclusive lease, the client tries again under the same owner, and is
+//!   [`Refused`](Outcome::Refused) as [`Held`](Refusal::Held) by itself, with the token that it missed. Of what
+//!   may be had more than once that does not hold: a shared lease or a permit is granted once more, a
+//!   reentrant lease entered once more, or left once more; and of an upgrade that was done it says
+//!   [`NotHeld`](Outcome::NotHeld), since the lease has a token of its own now. There, look with
+//!   [`holders`](Replica::holders) first, or let the log have each request only once (with request numbers).
 //! - **Reads.** [`holder`](Replica::holder) is of the last command that was applied here. Who needs the
 //!   latest has it confirmed by the log (a read index), or lets the resource check the token.
 //!
 //! # Cost
 //!
-//! A command takes the lock of its key's record, and some 0.3 µs in all, whatever the number of leases out.
+//! A command takes the lock of its key's record, and some 0.3 µs in all, whatever the number of leases out; on a
+//! key with many holders it takes time in the logarithm of their number, and a revocation in their number.
 //! Memory is that of a manager.
 
 mod applying;

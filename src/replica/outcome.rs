@@ -74,8 +74,8 @@ pub enum Outcome {
 )]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A live lease is in the way; of several, this one lasts longest. If its owner is who asks, an earlier
-    /// request was granted and its answer lost.
+    /// A live lease is in the way; of several, this one lasts longest. If its owner is who asks for an exclusive
+    /// lease, and has asked for nothing else, an earlier request was granted and its answer lost.
     Held {
         /// Who holds it.
         owner: OwnerId,
@@ -93,6 +93,11 @@ pub enum Refusal {
     CapacityExceeded {
         /// How many may be out.
         capacity: u64,
+    },
+    /// The lease has been entered as often as can be counted, and not left.
+    TooManyEntries {
+        /// How often that is.
+        most: u32,
     },
     /// The TTL is zero.
     TtlTooShort {
@@ -125,7 +130,7 @@ pub enum Refusal {
         /// Its mode.
         mode: Mode,
     },
-    /// The lease would end after the last time that a replica can count.
+    /// The lease would end after the last time that a replica can count: see [`Replica::end`](super::Replica::end).
     EndOfTime {
         /// That time.
         end: Timestamp,
@@ -150,8 +155,13 @@ impl fmt::Display for Refusal {
             ),
             Self::CapacityExceeded { capacity } => write!(
                 f,
-                "all of the {capacity} leases that may be out are out: release some, or make the \
-                 replicas with more"
+                "all of the {capacity} leases that may be out are out, or their keys are still kept free: \
+                 release some, wait, or make the replicas with more"
+            ),
+            Self::TooManyEntries { most } => write!(
+                f,
+                "the lease has been entered {most} times, and no more can be counted: release it as \
+                 often as it was entered"
             ),
             Self::TtlTooShort { ttl, min } => {
                 write!(f, "a TTL of {ttl:?} is too short: ask for at least {min:?}")
@@ -175,8 +185,8 @@ impl fmt::Display for Refusal {
             ),
             Self::EndOfTime { end } => write!(
                 f,
-                "a lease can't last beyond {end} on the replicas' clock: propose times from a later \
-                 origin, or make the replicas with a longer tick"
+                "a lease can't last beyond {end} on the replicas' clock, which never goes back: make new \
+                 replicas, whose times count from a later origin or whose tick is longer"
             ),
         }
     }
@@ -195,7 +205,7 @@ pub enum ReplicaError {
         /// The index of the last command that was applied.
         last_applied: u64,
     },
-    /// The index is no fencing token: it is 0, or above 2^63 - 2^56.
+    /// The index can't be a fencing token of a replica: it is 0, or 2^63 - 2^56 or more.
     LogIndex {
         /// The index that was given.
         log_index: u64,
@@ -217,7 +227,8 @@ impl fmt::Display for ReplicaError {
             ),
             Self::LogIndex { log_index } => write!(
                 f,
-                "index {log_index} can't be a fencing token: let the log begin at 1"
+                "index {log_index} can't be a fencing token of a replica: let the log begin at 1, and end \
+                 before 2^63 - 2^56"
             ),
             Self::OutOfMemory => f.write_str(
                 "no memory for the command, which was not applied: free some and apply it again, or \

@@ -363,6 +363,37 @@ fn terms_without_an_end_are_restored_as_such() {
     }
 }
 
+/// Its deadline and its renewal are rounded up, to the same tick if that is long.
+#[test]
+fn what_the_manager_renews_is_renewed_after_a_restart_under_any_tick() {
+    let lives_on = |checkpoint: &Checkpoint, tick: Duration, since: Duration| {
+        let clock = ManualClock::new();
+        clock.advance(since);
+        let builder = LockManager::builder().clock(clock.clone()).tick(tick);
+        let after = builder.driver(false).restore(checkpoint).unwrap();
+        for _ in 0..20 {
+            let next = after.next_wakeup().expect("it is to be renewed");
+            clock.set(next);
+            after.advance();
+            assert!(after.holder("a").is_some(), "{tick:?}, at {next}");
+        }
+    };
+    for (ttl, ticks) in [(500, [1, 100, 400, 1_000]), (9, [1, 3, 10, 1_000])] {
+        let (locks, clock) = manual();
+        let kept = locks.acquire("a", 1, ms(ttl)).auto_renew(ms(3_600_000));
+        kept.try_now().unwrap().detach();
+        // The wheel is not turned, so that the renewal is late.
+        for _ in 0..3 {
+            for tick in ticks {
+                let checkpoint = locks.checkpoint();
+                lives_on(&checkpoint, ms(tick), Duration::ZERO);
+                lives_on(&checkpoint, ms(tick), Duration::from_micros(70_300));
+            }
+            clock.advance(ms(ttl) * 45 / 100);
+        }
+    }
+}
+
 #[test]
 fn another_tick_rounds_up_and_never_down() {
     let (locks, clock) = manual();

@@ -527,7 +527,8 @@ fn every_refusal_says_what_to_do_next() {
         (Refusal::TermTooLong { length: ttl, max }, "ask for at most"),
         (Refusal::Permits { of: 0 }, "choose"),
         (Refusal::Mode { mode: Mode::Shared }, "downgrade"),
-        (Refusal::EndOfTime { end: at(1) }, "propose"),
+        (Refusal::TooManyEntries { most: 3 }, "release"),
+        (Refusal::EndOfTime { end: at(1) }, "make new replicas"),
     ] {
         assert!(refusal.to_string().contains(advice), "{refusal}");
     }
@@ -542,6 +543,82 @@ fn every_refusal_says_what_to_do_next() {
     ] {
         assert!(error.to_string().contains(advice), "{error}");
     }
+}
+
+/// A command that can't be done is refused by all replicas alike: an error would stop them all, for good.
+#[test]
+fn entries_that_cannot_be_counted_are_refused() {
+    let mut replica = replica();
+    let enter = acquire(1, 7, 10 * MS).reentrant();
+    replica.apply(&enter, at(5), 1).unwrap();
+    replica.apply(&enter, at(5), 2).unwrap();
+    let mut checkpoint = serde_json::to_value(replica.checkpoint()).unwrap();
+    *checkpoint.pointer_mut("/leases/0/entries").unwrap() = (u32::MAX - 1).into();
+    let checkpoint: Checkpoint = serde_json::from_value(checkpoint).unwrap();
+    let mut replicas = [0, 1].map(|_| Replica::from_checkpoint(&checkpoint).unwrap());
+    for replica in &mut replicas {
+        let entered = replica.apply(&enter, at(6), 3).unwrap();
+        assert!(matches!(entered, Outcome::Entered { .. }), "{entered:?}");
+        let refused = replica.apply(&enter, at(6), 4);
+        let most = u32::MAX;
+        assert_eq!(
+            refused,
+            Ok(Outcome::Refused(Refusal::TooManyEntries { most }))
+        );
+        // It goes on.
+        assert_eq!(replica.last_applied(), 4);
+        let release = Command::release(Key::from_raw(1), token(1));
+        assert_eq!(replica.apply(&release, at(6), 5), Ok(Outcome::Released));
+        let entered = replica.apply(&enter, at(6), 6).unwrap();
+        assert!(matches!(entered, Outcome::Entered { .. }), "{entered:?}");
+    }
+    assert_eq!(replicas[0].checkpoint(), replicas[1].checkpoint());
+}
+
+/// What the docs of the module say of answers that were lost.
+#[test]
+fn who_tries_again_is_told_so_only_of_an_exclusive_lease() {
+    let key = Key::from_raw(1);
+    let twice = |first: &[Command], command: &Command| {
+        let mut replica = replica();
+        let mut index = 0;
+        let mut apply = |command: &Command| {
+            index += 1;
+            replica.apply(command, at(5), index).unwrap()
+        };
+        first.iter().for_each(|command| _ = apply(command));
+        apply(command);
+        let again = apply(command);
+        (again, replica.holders(key))
+    };
+    let exclusive = || acquire(1, 7, 10 * MS);
+    let (again, holders) = twice(&[], &exclusive());
+    let missed = matches!(again, Outcome::Refused(Refusal::Held { owner: OwnerId(7), token: it, .. })
+        if it == token(1));
+    assert!(missed && holders.len() == 1, "{again:?}");
+
+    for more in [exclusive().shared(), exclusive().permit(2)] {
+        let (again, holders) = twice(&[], &more);
+        assert_eq!(granted(&again), token(2));
+        assert_eq!(holders.len(), 2);
+    }
+    let enter = exclusive().reentrant();
+    let (again, holders) = twice(&[], &enter);
+    let entered = matches!(again, Outcome::Entered { token: it, .. } if it == token(1));
+    assert!(entered && holders.len() == 1, "{again:?}");
+
+    let release = Command::release(key, token(1));
+    let (again, holders) = twice(&[enter.clone(), enter], &release);
+    assert_eq!((again, holders.len()), (Outcome::Released, 0));
+
+    let ttl = 10 * MS;
+    let upgrade = Command::Upgrade {
+        key,
+        token: token(1),
+        ttl,
+    };
+    let (again, holders) = twice(&[exclusive().shared()], &upgrade);
+    assert_eq!((again, holders[0].token), (Outcome::NotHeld, token(2)));
 }
 
 /// Nobody waits in a replica: who would upgrade is told who else shares the key, the longest if there are
