@@ -106,8 +106,8 @@ impl Builder {
     /// counts as a lease for as long.
     ///
     /// A grant beyond it says [`CapacityExceeded`](crate::AcquireError::CapacityExceeded); no lease
-    /// is ever evicted. With a limit, all grants and ends share one counter, and none takes the short
-    /// path.
+    /// is ever evicted. Who meets the limit turns the wheel, in case that makes room. With a limit, all grants
+    /// and ends share one counter, and none takes the short path.
     pub fn max_keys(mut self, keys: usize) -> Self {
         self.max_keys = Some(keys);
         self

@@ -396,15 +396,16 @@ impl LockManager {
         usize::try_from(self.engine.advance()).unwrap_or(usize::MAX)
     }
 
-    /// When [`advance`](Self::advance) next has something to do; `None` if nothing is out.
+    /// When [`advance`](Self::advance) next has something to do; `None` if it has nothing to do.
     ///
-    /// Sometimes early, since the wheel has to move a lease that ends much later; never late. A grant
-    /// or renewal made after this call may need an earlier one. Looks at up to 320
-    /// cache lines for each core, and for 16 at the most.
+    /// Sometimes early, since the wheel has to move a lease that ends much later, and looks at one that was
+    /// released when its deadline would have come; never late. While another thread turns the wheel (by `advance`,
+    /// or since it found `max_keys` leases out), it is now. A grant or renewal made after this call, or not yet
+    /// done, may need an earlier one. Looks at up to 320 cache lines for each core, and for 16 at the most.
     #[must_use]
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         self.engine
-            .next_due()
+            .next_wakeup()
             .map(|tick| self.engine.time.start_of(tick))
     }
 

@@ -46,7 +46,7 @@ pub(crate) fn add_weak<T>(list: &mut Vec<T>, new: T, is_there: impl Fn(&T) -> bo
     list.push(new);
 }
 
-/// A timer, and the tick that it is set to; `u64::MAX` once it has rung.
+/// A timer, and the tick that it is set to; `u64::MAX` until it is first set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
     pub(crate) cell: u32,

@@ -195,6 +195,7 @@ impl SessionCore {
 ///
 /// A keep-alive is one compare-and-swap and a reading of the clock, whatever the number of leases. A lease
 /// of a session takes some 900 bytes, and its grant and release a lock each: they are not lock-free.
+/// While a key is shared in sessions, each operation on it takes time in the number of its holders.
 /// Ending a session takes time in the number of its leases, on the thread that ends it or that turns the
 /// wheel; but the leases are over at once, for whoever asks.
 ///

@@ -130,7 +130,7 @@ impl<L: Layout> Engine<L> {
             state.is_open = false;
             self.time.set_limit(0);
         }
-        let shut = self.with(self.time.now(), |local| self.table.shut(local));
+        let shut = self.in_steps(|local, steps| self.table.shut(local, steps));
         // Acquisitions of many keys that wait for the rest of them begin anew: what they have is of before. (One
         // whose session is made after this is granted its first key after the next opening.)
         let sessions: Vec<_> = self.sessions.lock().values().map(Arc::clone).collect();
@@ -150,8 +150,9 @@ impl<L: Layout> Engine<L> {
     pub(crate) fn open_to_grants(&self, block: Block, limit: u64) -> bool {
         self.authority.wants_block.store(false, Ordering::Release);
         let bounds = (block.first().get(), block.last().get());
-        let opened = self.with(self.time.now(), |local| {
-            self.table.open(local, bounds, watermark(block))
+        let opened = self.in_steps(|local, steps| {
+            let watermark = watermark(block);
+            self.table.open(local, steps, bounds, watermark)
         });
         if opened {
             let mut state = self.authority.state.lock();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::admission::KEPT_TICKS;
 use super::observing::{Change, kind_of};
-use super::{Engine, Seen};
+use super::{Engine, Seen, wake};
 use crate::events::EventKind;
 use crate::failpoint::failpoint;
 use crate::key::Key;
@@ -15,6 +15,9 @@ use crate::sync::Arc;
 use crate::table::{Contents, Due, Ended, Handle, Layout, Local, Loss, Marked, Name, Unrenewed};
 use crate::timeline::BadTtl;
 use crate::wish::Terms;
+
+/// So many are woken in the midst of an operation on many keys, rather than at its end.
+const WAKES_AT_ONCE: usize = 64;
 
 impl<L: Layout> Engine<L> {
     /// Ends the record's leases that are over, and renews those that the manager keeps.
@@ -162,6 +165,8 @@ impl<L: Layout> Engine<L> {
             }
             failpoint!("record/hearing");
             self.serve(local, &mut stripe, key, hash);
+            drop(stripe);
+            self.between_keys(local);
             notes.next();
         }
         rest.waive();
@@ -182,9 +187,18 @@ impl<L: Layout> Engine<L> {
                 }
                 Due::Session(id) => self.look_at_session(local, id),
             }
+            self.between_keys(local);
             dues.next();
         }
         rest.waive();
+    }
+
+    /// Of many keys, the last must not wait for its look, nor the waiters of the first for the last.
+    fn between_keys(&self, local: &mut Local) {
+        self.watch_moved(local);
+        if local.wakes.len() >= WAKES_AT_ONCE {
+            wake::wake_all(std::mem::take(&mut local.wakes));
+        }
     }
 
     /// Runs `f` on a lease of the record's that is live, and then whatever follows from it; `None` if it

@@ -25,6 +25,7 @@ mod shuttle_models;
 #[cfg(all(test, not(any(tenure_loom, tenure_shuttle))))]
 mod stress;
 mod trim;
+mod turning;
 mod wake;
 
 use std::collections::HashMap;
@@ -39,6 +40,7 @@ use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
+use self::turning::Advances;
 pub(crate) use self::wake::{unfailing, wake_before_blocking};
 use crate::failpoint::failpoint;
 use crate::key::{HashSeed, Key};
@@ -48,15 +50,10 @@ use crate::owed::Owed;
 use crate::records::Records;
 use crate::session::SessionCore;
 use crate::sync::facade::thread::Thread;
-use crate::sync::{
-    Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering, fence,
-};
-use crate::table::{Counters, Layout, Local, Look, Loss, Moved, Name, Origin, Table, Turned, Wide};
+use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering};
+use crate::table::{Counters, Layout, Local, Loss, Name, Origin, Table, Turned, Wide};
 use crate::timeline::Timeline;
 use crate::wheel::{Cells, Wheel};
-
-/// Groups of buckets that the driver moves between two looks at the wheel: well below a tick.
-const MOVE_AT_ONCE: usize = 2048;
 
 /// Everything behind a manager.
 #[derive(Debug)]
@@ -83,6 +80,7 @@ pub(crate) struct Engine<L: Layout = Wide> {
     registry: Mutex<Registry>,
     /// Buckets when the maps were last looked at, to be trimmed (`trim.rs`).
     trimmed: AtomicUsize,
+    advances: Advances,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
 }
@@ -227,6 +225,7 @@ impl<L: Layout> Engine<L> {
             authority: Authority::default(),
             registry: Mutex::new(Registry::default()),
             trimmed: AtomicUsize::new(0),
+            advances: Advances::default(),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
         }))
@@ -323,78 +322,6 @@ impl<L: Layout> Engine<L> {
         } else {
             asleep.waive();
         }
-    }
-
-    #[cold]
-    fn chores(&self, local: &mut Local) {
-        while local.has_chores() {
-            let moved = std::mem::take(&mut local.moved);
-            if !moved.is_empty() {
-                // Stores lie between the publication of the copies and the looks at their words.
-                fence(Ordering::SeqCst);
-            }
-            for Moved { cell, deadline } in moved {
-                self.watch(cell, self.table.cell(cell).wheel_word(), deadline);
-            }
-            if std::mem::take(&mut local.spilled) {
-                self.table.keep_sized(local);
-            }
-            if std::mem::take(&mut local.resized) {
-                self.wake_driver();
-            }
-            if std::mem::take(&mut local.wants_block) {
-                self.authority.want_block();
-            }
-            self.follow_up(local);
-        }
-    }
-
-    /// Ends every lease whose deadline has passed and moves a share of a resize under way. Says how
-    /// many it ended. Returns at once if another thread is at it.
-    pub(crate) fn advance(&self) -> u64 {
-        let now = self.time.precise_now();
-        let (ended, buckets) = self.with(now, |local| {
-            let before = local.counters.expired.load(Ordering::Relaxed);
-            self.turn(local);
-            if self.table.wants_resize() {
-                self.table.keep_sized(local);
-                self.table.help_resize(local, MOVE_AT_ONCE);
-            }
-            // What has moved meanwhile may be due itself.
-            while local.has_chores() {
-                self.chores(local);
-                self.turn(local);
-            }
-            let ended = local.counters.expired.load(Ordering::Relaxed) - before;
-            (ended, self.table.catch_up(local))
-        });
-        self.trim_if_smaller(buckets);
-        ended
-    }
-
-    /// Turns the wheel to the thread's now.
-    fn turn(&self, local: &mut Local) {
-        let now = local.now;
-        let turned = self.table.turned_by(local);
-        let advanced = self.wheel.advance_to(&turned, now, |cell, tick| {
-            // Later than ours if another thread has wanted that meanwhile.
-            local.now = tick;
-            match self.table.look(local, cell) {
-                Look::Nothing => None,
-                Look::At(tick) => Some(tick),
-            }
-        });
-        if advanced.is_some_and(|advanced| advanced.wake) {
-            self.wake_driver();
-        }
-    }
-
-    /// The tick at which [`advance`](Self::advance) next has something to do.
-    pub(crate) fn next_due(&self) -> Option<u64> {
-        if self.table.wants_resize() {
-            return Some(0);
-        }
-        self.wheel.next_due()
     }
 
     pub(crate) fn totals(&self) -> Totals {

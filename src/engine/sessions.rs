@@ -159,6 +159,8 @@ impl<L: Layout> Engine<L> {
                 failpoint!("session/winding");
                 self.serve(local, &mut stripe, key, hash);
             }
+            drop(stripe);
+            self.watch_moved(local);
             held.pop();
         }
         for signal in watches.drain(..) {

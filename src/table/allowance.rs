@@ -29,6 +29,15 @@ use super::local::Local;
 use super::{MAX_TOKEN, Table};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
+/// Groups of buckets that are moved at once by whoever has other things to do: less than a tick of work.
+pub(crate) const GROUPS_A_STEP: usize = 2048;
+
+/// How far a move of all buckets has come.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    moved: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Allowance {
     /// The greatest token that may be granted.
@@ -106,10 +115,11 @@ impl<L: Layout> Table<L> {
         shut.is_some_and(|array| self.current.replace(&newest, Arc::new(array)))
     }
 
-    /// Sees to it that nothing is granted from now on. False if there is no memory for it.
-    pub(crate) fn shut(&self, local: &mut Local) -> bool {
+    /// Sees to it that nothing is granted from now on, a step at a time: `None` if there are more. False if there
+    /// is no memory for it.
+    pub(crate) fn shut(&self, local: &mut Local, steps: &mut Steps) -> Option<bool> {
         self.allowance.set(0, 0);
-        self.move_all(local, Array::is_shut, true)
+        self.move_some(local, steps, Array::is_shut, true)
     }
 
     /// Whether nothing can be granted, as of when [`shut`](Self::shut) has returned.
@@ -118,37 +128,47 @@ impl<L: Layout> Table<L> {
         newest.is_shut() && !newest.parent.is_some()
     }
 
-    /// Opens a table that is shut: tokens from `first` to `last` may be granted. False if there is no memory
-    /// for it.
+    /// Opens a table that is shut, a step at a time as [`shut`](Self::shut) does: tokens from `first` to `last`
+    /// may be granted. False if there is no memory for it.
     pub(crate) fn open(
         &self,
         local: &mut Local,
+        steps: &mut Steps,
         (first, last): (u64, u64),
         watermark: u64,
-    ) -> bool {
+    ) -> Option<bool> {
         self.need_base.fetch_max(first - 1, Ordering::Relaxed);
-        let opened = self.move_all(local, |newest| !newest.is_shut(), false);
+        let opened = self.move_some(local, steps, |newest| !newest.is_shut(), false)?;
         if opened {
             self.allowance.set(last, watermark);
         }
-        opened
+        Some(opened)
     }
 
-    /// Moves all buckets to an array that is as it should be.
-    fn move_all(&self, local: &mut Local, is_right: impl Fn(&Array) -> bool, shut: bool) -> bool {
-        loop {
-            while self.help_resize(local, usize::MAX) {}
-            let newest = self.newest();
-            if newest.parent.is_some() {
-                continue;
-            }
-            if is_right(&newest) {
-                return true;
-            }
-            if !self.succeed(&newest, newest.len(), shut) {
-                return false;
-            }
+    /// Moves some of the buckets to an array that is as it should be; at the end says whether there is one.
+    fn move_some(
+        &self,
+        local: &mut Local,
+        steps: &mut Steps,
+        is_right: impl Fn(&Array) -> bool,
+        shut: bool,
+    ) -> Option<bool> {
+        let newest = self.newest();
+        if newest.parent.is_some() {
+            // After a round what is left is in the hands of others, who may have stalled: all of it at once waits
+            // for nobody.
+            let is_round = steps.moved >= newest.len();
+            let groups = if is_round { usize::MAX } else { GROUPS_A_STEP };
+            self.help_resize(local, groups);
+            steps.moved = steps.moved.saturating_add(groups);
+            return None;
         }
+        steps.moved = 0;
+        if is_right(&newest) {
+            return Some(true);
+        }
+        let succeeds = self.succeed(&newest, newest.len(), shut);
+        if succeeds { None } else { Some(false) }
     }
 
     /// Puts another array in the place of one that nothing moves to. False if that can't be done: no memory,

@@ -295,7 +295,7 @@ impl<L: Layout> Table<L> {
                 continue;
             }
             if !state.is_held() {
-                // Frozen: once its bucket stands in the newest array, the copy there is watched.
+                // Frozen: once its bucket stands in the newest array, whoever has put the copy there has it watched.
                 let hash = self.hash(contents.key);
                 if local.array.bucket(hash).load::<L>().is_normal() {
                     return Look::Nothing;

@@ -161,6 +161,8 @@ impl<L: Layout> Table<L> {
                 if !self.resize(&newest, newest.len()) {
                     return false;
                 }
+                // Whoever turns the wheel goes on with it.
+                local.resized = true;
             }
             local.see(newest);
             if enough {

@@ -85,6 +85,7 @@ mod slab;
 mod tests;
 mod timer;
 
+pub(crate) use self::allowance::{GROUPS_A_STEP, Steps};
 pub(crate) use self::cell::{Cell, Contents, Stamp};
 pub(crate) use self::ending::{Ended, Look};
 pub(crate) use self::fetch::{CHUNK, Turned};

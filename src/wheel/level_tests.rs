@@ -335,3 +335,53 @@ fn one_of_many_deadlines_that_keeps_being_shortened_takes_no_memory_for_each_tim
     let entries = wheel.kept.lock()[0].early_entries();
     assert!(entries <= 2 * CELLS as usize, "{entries} entries");
 }
+
+/// Cells whose words are counted as they are asked for.
+struct Counted(Memory, std::cell::Cell<usize>);
+
+impl Cells for Counted {
+    fn wheel(&self, cell: u32) -> &AtomicU64 {
+        self.1.set(self.1.get() + 1);
+        self.0.wheel(cell)
+    }
+
+    fn wheel_next(&self, cell: u32) -> &AtomicU64 {
+        self.0.wheel_next(cell)
+    }
+}
+
+/// Early looks that are wanted are not all looked through to find that out.
+#[test]
+fn many_cells_that_are_wanted_early_are_not_looked_through() {
+    const CELLS: u32 = 50_000;
+    let wheel = Wheel::new(1, 0);
+    let memory = Counted(Memory::new(CELLS), std::cell::Cell::new(0));
+    let early = |cell: u32| {
+        _ = lease(&wheel, &memory.0, cell, 1_000_000);
+        _ = lease(&wheel, &memory.0, cell, 500_000);
+    };
+    let turn = |now: u64| {
+        memory.1.set(0);
+        let advanced = wheel.advance_to(&memory, now, |_, _| Some(500_000));
+        assert_eq!(advanced.expect("nobody else advances").looks, 0);
+        memory.1.get()
+    };
+    (0..CELLS / 2).for_each(early);
+    turn(1);
+    (CELLS / 2..CELLS).for_each(early);
+    let asked = turn(2);
+    // Once for each as it comes off the stack.
+    assert!(asked <= CELLS as usize / 2 + 100, "{asked}");
+
+    // Unless a good part of them is wanted no more.
+    for cell in 0..CELLS / 2 {
+        _ = lease(&wheel, &memory.0, cell, 400_000);
+    }
+    let held = || wheel.kept.lock()[0].early_entries();
+    turn(3);
+    for cell in 0..CELLS {
+        _ = lease(&wheel, &memory.0, cell, 300_000);
+    }
+    turn(4);
+    assert!(held() <= CELLS as usize, "{} for {CELLS}", held());
+}

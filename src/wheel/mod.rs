@@ -46,9 +46,9 @@
 //! - *A push against the position.* A registrar pushes the cell on the slot that it found ahead,
 //!   fences, then reads the position again (`Shard::link`); an advance stores the position, fences,
 //!   then takes the slots it passed. A registrar that finds its slot passed flags it `overdue`,
-//!   and every advance takes the flagged slots. If its tick is over as well, the level may have
-//!   gone round in between, and the slot have been taken for another range: then it flags the
-//!   level too, and the advance works off all that is moving there.
+//!   and every advance takes the flagged slots. Before it does so, the level may have gone round, and
+//!   the slot have been taken for another range: so an advance that takes a flagged slot works off what
+//!   has come out of it and is still to be moved, too.
 //! - *A registration against the driver's sleep.* A registrar queues the cell, fences, then reads
 //!   `sleep_until` and asks for a wake-up if it is later; a driver publishes `sleep_until`, fences,
 //!   then asks once more what is due ([`Wheel::prepare_sleep`]). An advance by another thread does
@@ -63,7 +63,8 @@
 //! CAS on x86-64). A look: one CAS on the cell and one such fence besides the callback, which is called
 //! twice. An advance: eight loads of one line for each slot passed, at most 640 slots a shard however far
 //! it jumps; all else is per cell due, plus one move for a cell that was registered 256 ticks ahead or
-//! more, and two for 32,768. Of a tick in which a million cells are due, the last is looked at when the
+//! more, and two for 32,768; and, of cells that are wanted early, a look at each of those that wait for it whenever
+//! their number has doubled, if a quarter of 64 of them no longer count. Of a tick in which a million cells are due, the last is looked at when the
 //! others have been: some 150 ms later.
 //!
 //! A move is one CAS on the cell and one on a slot: some 150 ns for a cell that is in no cache and comes

@@ -103,6 +103,25 @@ fn check(model: impl Fn() + Copy + Sync + Send + 'static) {
     explore(3, "", model);
 }
 
+/// A registrar may sleep between its look at the position and its flag: by then the slot has been taken for
+/// another range, and its cell is among those that move at leisure.
+///
+/// Fails if an advance that takes a flagged slot leaves alone what has come out of it and is still to be moved.
+#[test]
+fn a_cell_that_moves_at_leisure_is_flagged_too_late() {
+    explore(4, "", || {
+        let engine = Engine::new();
+        let granter = engine.clone();
+        let granter = thread::spawn(move || granter.lease(0, 4));
+        engine.advance(2);
+        engine.advance(6);
+        engine.lease(1, 12);
+        engine.advance(10);
+        granter.join().unwrap();
+        engine.settle(10);
+    });
+}
+
 /// A cell that is granted again while its old registration fires is registered afterwards.
 ///
 /// Fails without the fence or the look in `Turn::look_again`, and without the fence in
@@ -173,7 +192,7 @@ fn a_push_on_a_range_that_is_being_entered_is_not_left_behind() {
 /// A registrar that sleeps while the wheel turns by all ranges of a level pushes its cell on a slot that
 /// is another range's by then. It is looked at although the cells of that range are still moving.
 ///
-/// Fails if `Shard::link` flags the slot only.
+/// Fails if an advance that takes a flagged slot leaves alone what has come out of it and is still to be moved.
 #[test]
 fn a_push_on_a_slot_of_a_later_revolution_is_not_left_behind() {
     check(|| {

@@ -19,7 +19,7 @@ const LAST_BITS: u32 = if MODELLED { 2 } else { 7 };
 /// cells of the *next* range of that level have a slot here already.
 const SLOTS: usize = 2 << LEVEL_BITS;
 const ALL_SLOTS: usize = (LEVELS - 1) * SLOTS + (1 << LAST_BITS);
-const FLAG_WORDS: usize = (ALL_SLOTS + LEVELS).div_ceil(64);
+const FLAG_WORDS: usize = ALL_SLOTS.div_ceil(64);
 
 /// A slot keeps its cells in so many lists, each cell in that of its number: a list can only be followed at
 /// the pace of one cache miss after the other, several at once have their misses together.
@@ -40,15 +40,14 @@ pub(super) const EMPTY: Lists = [0; STRANDS];
 /// level less.
 pub(super) const HORIZON_BITS: u32 = LAST_SHIFT + LAST_BITS;
 
-/// The level whose moving cells a flag is about; `None` if it is about a slot.
-pub(super) fn level_of_flag(flag: usize) -> Option<usize> {
-    flag.checked_sub(ALL_SLOTS)
+/// The level of a slot.
+pub(super) fn level(slot: usize) -> usize {
+    (slot / SLOTS).min(LEVELS - 1)
 }
 
 /// Where a cell goes, and the tick at which the advance takes it out of there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    level: usize,
     pub(super) slot: usize,
     pub(super) visit: u64,
 }
@@ -122,7 +121,6 @@ pub(super) fn place(tick: u64, position: u64) -> Place {
     let level = (0..LEVELS).find(reaches).unwrap_or(LEVELS - 1);
     let range = range(level, tick);
     Place {
-        level,
         slot: slot(level, range),
         visit: visit(level, range),
     }
@@ -190,8 +188,7 @@ pub(super) struct Shard {
     pub(super) early_due: AtomicU64,
     /// Head of the stack of cells that are wanted before their linked tick.
     pub(super) early: AtomicU32,
-    /// One bit for each slot that must be taken at the next advance, whatever its tick is; then one
-    /// for each level on which the cells that move may include one that is due.
+    /// One bit for each slot that must be taken at the next advance, whatever its tick is.
     pub(super) overdue: [AtomicU64; FLAG_WORDS],
     /// Heads of the slots' lists, level by level.
     pub(super) slots: [Heads; ALL_SLOTS],
@@ -233,11 +230,6 @@ impl Shard {
         let position = self.position.load(Ordering::Relaxed);
         if place.visit <= position {
             self.flag(place.slot);
-            if tick <= position {
-                // Whoever slept for as long as the level is: the slot may have been another range's
-                // when the cell was pushed, and been taken to be moved.
-                self.flag(ALL_SLOTS + place.level);
-            }
             // The fence before the registrar's look at the driver's sleep came too early for this.
             fence(Ordering::SeqCst);
             return 0;
@@ -245,7 +237,7 @@ impl Shard {
         place.visit
     }
 
-    /// Has the next advance take `slot`, or all that is moving on a level.
+    /// Has the next advance take `slot`, and what has been taken out of it and is still to be moved.
     pub(super) fn flag(&self, slot: usize) {
         // Release: who takes the flag finds what was pushed before it.
         self.overdue[slot / 64].fetch_or(1 << (slot % 64), Ordering::Release);
@@ -275,7 +267,7 @@ impl Shard {
     /// all slots up to that.
     #[cold]
     pub(super) fn flag_all(&self) {
-        (0..ALL_SLOTS + LEVELS).for_each(|flag| self.flag(flag));
+        (0..ALL_SLOTS).for_each(|slot| self.flag(slot));
     }
 
     /// Pushes a cell, whose link is the caller's, on its list of a slot.

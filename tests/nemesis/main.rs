@@ -1,5 +1,6 @@
 //! A manager under a nemesis: whatever can be paused is, at failpoints inside of the operations too; clocks
-//! jump, strobe and stop; waits are cancelled; and threads die of panics. Real time.
+//! jump, strobe and stop; waits are cancelled; and threads die of panics. Real time, but for what `turning.rs` stops
+//! at one point.
 //!
 //! It needs the feature `failpoints`. In the bounded version every test takes seconds; `TENURE_NEMESIS_SECONDS`
 //! is for how long each of the tests in `set.rs` goes on with each of its two resources (1 if it is not set), and
@@ -17,6 +18,8 @@ mod clock;
 mod panics;
 #[cfg(feature = "failpoints")]
 mod set;
+#[cfg(feature = "failpoints")]
+mod turning;
 #[cfg(feature = "failpoints")]
 mod witness;
 

@@ -4,18 +4,17 @@
 # Usage: tests/teeth/run.sh [REGEX]     only the patches whose name matches
 #
 # A patch that no longer applies is a failure too: make it anew. What breaks by it, and what notices, is said in its
-# first lines. The tree is copied; nothing here is touched.
+# first lines. The tree is copied; nothing here is touched. What it depends on is built for both.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-target="${CARGO_TARGET_DIR:-$PWD/target}/teeth"
-log="$target/log"
-tree="$target/tree"
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
+log="$CARGO_TARGET_DIR/teeth/log"
+tree="$CARGO_TARGET_DIR/teeth/tree"
 # A broken test may wait for ever.
 LIMIT="${LIMIT:-120}"
 
 mkdir -p "$tree"
 git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --preserve=timestamps -t "$tree"
-export CARGO_TARGET_DIR="$target/build" CARGO_PROFILE_TEST_DEBUG=false CARGO_PROFILE_DEV_DEBUG=false
 
 patches=$(find tests/teeth -name '*.patch' | sort | grep -E "${1:-.}")
 covered=$(head -qn1 $patches | sed -n 's/^\(I[0-9]*\) .*/\1/p' | sort -uV | tr '\n' ' ')

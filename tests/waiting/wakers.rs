@@ -163,3 +163,48 @@ fn acquisitions_may_end_while_their_thread_does() {
         assert_eq!((locks.len(), locks.waiting()), (0, 0));
     }
 }
+
+/// Of many leases that end together, the first is handed on before the last has ended.
+#[test]
+fn nobody_waits_for_the_ends_of_all_other_leases() {
+    const KEYS: u64 = 2_000;
+    struct First {
+        locks: LockManager,
+        ended: Mutex<Option<u64>>,
+    }
+    impl Wake for First {
+        fn wake(self: Arc<Self>) {
+            // In the midst of an advance, and so with another of the thread's parts.
+            drop(
+                self.locks
+                    .try_acquire("another", 9, SECOND)
+                    .expect("it is free"),
+            );
+            let mut ended = self.ended.lock().expect("no panic");
+            ended.get_or_insert_with(|| self.locks.stats().waited);
+        }
+    }
+    let (locks, clock) = manual();
+    let first = Arc::new(First {
+        locks: locks.clone(),
+        ended: Mutex::default(),
+    });
+    let waker = Waker::from(Arc::clone(&first));
+    let mut context = Context::from_waker(&waker);
+    let mut waiting: Vec<_> = (0..KEYS)
+        .map(|key| {
+            let held = locks.try_acquire(key, 1, SECOND);
+            held.expect("it is free").detach();
+            let mut acquire = Box::pin(locks.acquire(key, 2, HOUR));
+            assert!(acquire.as_mut().poll(&mut context).is_pending());
+            acquire
+        })
+        .collect();
+    clock.advance(2 * SECOND);
+    assert_eq!(locks.advance() as u64, KEYS);
+    let ended = first.ended.lock().expect("no panic").expect("a wake-up");
+    assert!(ended < KEYS / 4, "{ended} others came first");
+    for acquire in &mut waiting {
+        assert!(acquire.as_mut().poll(&mut context).is_ready());
+    }
+}

@@ -11,11 +11,15 @@ fn found(hand: &mut Hand, raw: u128) -> Option<u64> {
 }
 
 fn shut(hand: &mut Hand) {
-    assert!(hand.table.shut(&mut hand.local));
+    let mut steps = Steps::default();
+    let shut = std::iter::repeat_with(|| hand.table.shut(&mut hand.local, &mut steps));
+    assert_eq!(shut.flatten().next(), Some(true));
 }
 
 fn open(hand: &mut Hand, first: u64, last: u64) {
-    assert!(hand.table.open(&mut hand.local, (first, last), last));
+    let (mut steps, tokens) = (Steps::default(), (first, last));
+    let open = || hand.table.open(&mut hand.local, &mut steps, tokens, last);
+    assert_eq!(std::iter::repeat_with(open).flatten().next(), Some(true));
 }
 
 /// A grant against a shut: once the table is shut, no lease appears that was not there.

@@ -2,12 +2,20 @@
 
 use super::*;
 
-fn shut(bench: &mut Bench) {
-    assert!(bench.table.shut(&mut bench.local));
+pub(super) fn shut(bench: &mut Bench) {
+    let mut steps = Steps::default();
+    let shut = std::iter::repeat_with(|| bench.table.shut(&mut bench.local, &mut steps));
+    assert_eq!(shut.flatten().next(), Some(true));
 }
 
-fn open(bench: &mut Bench, tokens: (u64, u64), watermark: u64) {
-    assert!(bench.table.open(&mut bench.local, tokens, watermark));
+pub(super) fn open(bench: &mut Bench, tokens: (u64, u64), watermark: u64) {
+    let mut steps = Steps::default();
+    let open = || {
+        bench
+            .table
+            .open(&mut bench.local, &mut steps, tokens, watermark)
+    };
+    assert_eq!(std::iter::repeat_with(open).flatten().next(), Some(true));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! When an array is exchanged for another, and what is left of it.
 
 use super::super::bucket::REBUILD;
+use super::allowance::{open, shut};
 use super::*;
 use crate::sync::Ordering;
 
@@ -45,14 +46,14 @@ fn an_array_does_not_shrink_below_its_first_size() {
 fn a_resize_that_can_not_be_had_is_not_wanted() {
     let mut bench = sized(64, 1);
     assert!(bench.table.wants_resize());
-    assert!(bench.table.shut(&mut bench.local));
+    shut(&mut bench);
     assert!(bench.table.wants_resize());
     bench.table.keep_sized(&mut bench.local);
     assert!(!bench.table.wants_resize() && !bench.local.resized);
     assert_eq!(bench.table.size(), (64, false));
     // The next who comes by tries again.
     let tokens = (1_000, MAX_TOKEN);
-    assert!(bench.table.open(&mut bench.local, tokens, MAX_TOKEN));
+    open(&mut bench, tokens, MAX_TOKEN);
     bench.table.keep_sized(&mut bench.local);
     assert_eq!(bench.table.size(), (32, true));
     assert!(bench.table.wants_resize());
