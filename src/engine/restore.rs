@@ -284,8 +284,8 @@ impl<L: Layout> Engine<L> {
         if let Some(renewal) = terms.renewal {
             let tick = self.time.tick_of(now);
             // As one that is granted, it lasts so long that it can be renewed before its end.
-            let least = (tick + KEPT_TICKS).min(self.time.limit_tick());
-            holder.extend(deadline.max(least));
+            let until = (tick + KEPT_TICKS).min(self.time.limit_tick());
+            holder.extend(deadline.max(until));
             let due = self.time.resumed(now, renewal.due);
             let next = due.map_or(deadline, |next| next.max(tick + 1));
             holder.keeper = Some(Keeper {

@@ -256,13 +256,12 @@ impl Holders {
     /// The one that an acquisition of that wish enters. Takes time in the number of those of its owner.
     pub(crate) fn entered_by(&self, wish: &Wish) -> Option<u64> {
         let owner = wish.request.owner;
-        let entered = match &self.dues {
-            Some(dues) => {
-                let own = dues.owners.range((owner, 0)..=(owner, u64::MAX));
-                let mut own = own.filter_map(|&(_, token)| self.get(token));
-                own.find(|holder| holder.is_entered_by(wish))
-            }
-            None => self.iter().find(|holder| holder.is_entered_by(wish)),
+        let entered = if let Some(dues) = &self.dues {
+            let own = dues.owners.range((owner, 0)..=(owner, u64::MAX));
+            let mut own = own.filter_map(|&(_, token)| self.get(token));
+            own.find(|holder| holder.is_entered_by(wish))
+        } else {
+            self.iter().find(|holder| holder.is_entered_by(wish))
         };
         Some(entered?.token)
     }
@@ -277,15 +276,12 @@ impl Holders {
 
     /// The same of all but that one.
     pub(crate) fn last_but(&self, token: u64) -> Option<&Holder> {
-        match &self.dues {
-            Some(dues) => {
-                let mut others = dues.deadlines.iter().rev();
-                self.get(others.find(|due| due.1 != token)?.1)
-            }
-            None => {
-                let others = self.iter().filter(|holder| holder.token != token);
-                others.max_by_key(|holder| holder.until())
-            }
+        if let Some(dues) = &self.dues {
+            let mut others = dues.deadlines.iter().rev();
+            self.get(others.find(|due| due.1 != token)?.1)
+        } else {
+            let others = self.iter().filter(|holder| holder.token != token);
+            others.max_by_key(|holder| holder.until())
         }
     }
 

@@ -129,9 +129,8 @@ pub(crate) fn prefix(ops: &[Op], end: u64) -> Vec<Op> {
 #[derive(Debug)]
 pub(crate) struct Unit {
     ops: BTreeSet<u32>,
-    /// These must have gone before: those who were told of all, or that the key is kept free; refusals; those who
-    /// were told of a lease; those who were told of a deadlock; what happens in a session.
-    after_views: bool,
+    /// These must have gone before: refusals; those who were told of a lease; those who were told of a
+    /// deadlock; what happens in a session.
     after_refusals: bool,
     after_sightings: bool,
     after_deadlocks: bool,
@@ -142,7 +141,6 @@ impl Unit {
     fn new(ops: BTreeSet<u32>) -> Self {
         Self {
             ops,
-            after_views: true,
             after_refusals: false,
             after_sightings: false,
             after_deadlocks: false,
@@ -154,10 +152,7 @@ impl Unit {
 pub(crate) fn units(ops: &[Op]) -> Vec<Unit> {
     let mut units: Vec<Unit> = vec![];
     for op in ops.iter().rev().filter(|op| op.only_looks()) {
-        units.push(Unit {
-            after_views: false,
-            ..Unit::new(BTreeSet::from([op.id]))
-        });
+        units.push(Unit::new(BTreeSet::from([op.id])));
     }
     // Tokens, and those that they are tied to by upgrades.
     let mut groups: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
@@ -222,8 +217,9 @@ pub(crate) fn units(ops: &[Op]) -> Vec<Unit> {
 /// The history without those; `None` if they can't be left out yet, or have gone already.
 pub(crate) fn without(ops: &[Op], unit: &Unit) -> Option<Vec<Op>> {
     let (gone, rest): (Vec<&Op>, Vec<&Op>) = ops.iter().partition(|op| unit.ops.contains(&op.id));
+    let only_looks = gone.iter().all(|op| op.only_looks());
     let needs_it = |op: &&Op| match op.answer {
-        Answer::Delayed { .. } | Answer::Everyone(_) => unit.after_views,
+        Answer::Delayed { .. } | Answer::Everyone(_) => !only_looks,
         Answer::Held { .. } => unit.after_refusals,
         Answer::Found { .. } => unit.after_sightings,
         Answer::Deadlock => unit.after_deadlocks,

@@ -586,7 +586,9 @@ fn who_tries_again_is_told_so_only_of_an_exclusive_lease() {
             index += 1;
             replica.apply(command, at(5), index).unwrap()
         };
-        first.iter().for_each(|command| _ = apply(command));
+        for command in first {
+            apply(command);
+        }
         apply(command);
         let again = apply(command);
         (again, replica.holders(key))
