@@ -231,7 +231,7 @@ impl Timeline {
     }
 
     /// The tick at which a lease of `ttl`, granted at the reading `now`, is over.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deadline(&self, now: u64, ttl: Duration) -> Result<u64, BadTtl> {
         match now.checked_add(self.length(ttl)?) {
             Some(end) if end <= self.limit.load(Ordering::Acquire) => Ok(self.tick_of(end)),
