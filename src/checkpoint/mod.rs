@@ -280,8 +280,9 @@ impl Builder {
     /// validated by token. The time that they had left runs from now on, and is rounded up to a tick (I3).
     /// Leases that were over when it was taken stay over (I4); one that was released, revoked or has expired since
     /// is live again, for as long as it had left. One that the manager renews (`auto_renew`) is renewed on, up to
-    /// its maximum, though nobody may have a guard of it any more: revoke it if its holder is gone. All new tokens are above the floor, and so above every one
-    /// that was granted before the checkpoint (I2). Leases that are restored count as granted.
+    /// its maximum, though nobody may have a guard of it any more: revoke it if its holder is gone. All new tokens
+    /// are above the floor, and so above every one that was granted before the checkpoint (I2). Leases that are
+    /// restored count as granted.
     ///
     /// The manager has the hash seed of the checkpoint, and all else from this builder: the tick and the
     /// clock may be others. Its limits on TTLs are for what is asked from now on.

@@ -194,7 +194,7 @@ impl<L: Layout> Engine<L> {
     }
 
     /// Of many keys, the last must not wait for its look, nor the waiters of the first for the last.
-    fn between_keys(&self, local: &mut Local) {
+    pub(super) fn between_keys(&self, local: &mut Local) {
         self.watch_moved(local);
         if local.wakes.len() >= WAKES_AT_ONCE {
             wake::wake_all(std::mem::take(&mut local.wakes));

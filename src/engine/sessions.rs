@@ -160,7 +160,7 @@ impl<L: Layout> Engine<L> {
                 self.serve(local, &mut stripe, key, hash);
             }
             drop(stripe);
-            self.watch_moved(local);
+            self.between_keys(local);
             held.pop();
         }
         for signal in watches.drain(..) {

@@ -6,6 +6,12 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use crate::table::{GROUPS_A_STEP, Layout, Local, Look, Moved, Steps};
 
 /// How many advances have begun, and how many have ended.
+///
+/// | | advance | `next_wakeup` |
+/// |---|---|---|
+/// | first | counts itself as begun | reads how many have ended |
+/// | then | a fence, takes slots, puts back, does its chores | looks through the slots, a fence |
+/// | last | counts itself as ended (release; read by acquire) | reads how many have begun: more, and it says *now* |
 #[derive(Debug, Default)]
 pub(super) struct Advances {
     begun: AtomicU64,

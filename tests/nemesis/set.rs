@@ -2,8 +2,9 @@
 //!
 //! That is Jepsen's test of locks. A worker that is paused for longer than its lease, or whose lease is over
 //! because the clock has jumped, writes back a set that lacks what others have added since. Each nemesis is set
-//! on two resources. One takes every write: it *must* lose elements whose writes were acknowledged, or the
-//! nemesis is none, and the test goes on until it has. The other is [`Fenced`]: it must lose none, ever, and it
+//! on two resources. One takes every write: it *must* lose elements whose writes were acknowledged, and the test
+//! goes on until it has, and until the nemesis has done what it is there for. (Some do no harm to who writes in
+//! time: beside them the workers themselves are paused before they write.) The other is [`Fenced`]: it must lose none, ever, and it
 //! must have refused stale writes, or it has proved nothing.
 //!
 //! Whatever the nemesis, tokens rise and no two hold a key at once by the manager's clock (`witness.rs`): a
@@ -34,7 +35,7 @@ const KEYS: usize = 2;
 const ROUND: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What befalls the manager. The workers are paused before they write in any case.
+/// What befalls the manager. Where that keeps nobody from writing in time, the workers are paused besides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nemesis {
     /// Pauses at the points that begin like that.
@@ -93,16 +94,30 @@ impl Nemesis {
         self == Self::Pauses(GROWTH) || self == Self::All
     }
 
-    /// Pauses of up to two TTLs.
-    fn set_on(self) {
+    /// Whether it comes between a grant and what is written under it, and so has to do harm by itself.
+    fn comes_before_writes(self) -> bool {
+        let alone = [Self::Pauses(GRANT), Self::Pauses(RENEW), Self::All];
+        alone.contains(&self)
+    }
+
+    /// Whether it pauses threads at some point.
+    fn pauses_at_all(self) -> bool {
+        let mut points = tenure::failpoints::POINTS.iter();
+        points.any(|point| self.pauses(point).is_some())
+    }
+
+    /// Pauses of up to two TTLs, which are counted.
+    fn set_on(self, pauses: &Arc<AtomicUsize>) {
         for &point in tenure::failpoints::POINTS {
             let Some(rare) = self.pauses(point) else {
                 continue;
             };
             // A stalled driver does not make room, nor hand over.
             let longest = if self == Self::Stall { 10 } else { 2 } * TTL;
+            let pauses = Arc::clone(pauses);
             let pause = move || {
                 if !thread::panicking() && fastrand::u32(..rare) == 0 {
+                    pauses.fetch_add(1, Ordering::Relaxed);
                     thread::sleep(longest.mul_f64(fastrand::f64()));
                 }
             };
@@ -236,6 +251,10 @@ struct Arm {
     grants: AtomicUsize,
     refused: AtomicUsize,
     cancelled: AtomicUsize,
+    /// What the nemesis has done: threads paused, clocks bent, and the numbers of buckets that there were.
+    pauses: Arc<AtomicUsize>,
+    warps: AtomicUsize,
+    sizes: Mutex<BTreeSet<usize>>,
     /// The latest time that the manager's clock has been seen to say.
     latest: AtomicU64,
 }
@@ -284,8 +303,8 @@ impl Arm {
             self.witness.renewed(key, lease, until);
         }
         Yield(false).await;
-        if random.u8(..4) == 0 {
-            // A collection of garbage, a page from a slow disk.
+        // A collection of garbage, a page from a slow disk.
+        if !self.nemesis.comes_before_writes() && random.u8(..4) == 0 {
             thread::sleep((2 * TTL).mul_f64(random.f64()));
         }
         let element = place.next.fetch_add(1, Ordering::Relaxed);
@@ -331,7 +350,7 @@ impl Arm {
         self.latest.fetch_max(now, Ordering::AcqRel);
     }
 
-    fn warp(clock: &Warped, end: Instant) {
+    fn warp(&self, clock: &Warped, end: Instant) {
         let mut random = Rng::new();
         while Instant::now() < end {
             match random.u8(..3) {
@@ -339,6 +358,7 @@ impl Arm {
                 1 => clock.strobe((3 * TTL).mul_f64(random.f64())),
                 _ => clock.stop(),
             }
+            self.warps.fetch_add(1, Ordering::Relaxed);
             thread::sleep((2 * TTL).mul_f64(random.f64()));
             clock.go_on();
             thread::sleep(TTL.mul_f64(random.f64()));
@@ -349,7 +369,11 @@ impl Arm {
     fn crowd(&self, end: Instant) {
         while Instant::now() < end {
             let grant = |key: u64| self.locks.try_acquire(1_000 + key, 9, 20 * TTL);
-            drop((0..1_500).map(grant).collect::<Vec<_>>());
+            let crowd: Vec<_> = (0..1_500).map(grant).collect();
+            let mut sizes = self.sizes.lock().unwrap();
+            sizes.insert(self.locks.stats().buckets);
+            drop(crowd);
+            sizes.insert(self.locks.stats().buckets);
             thread::sleep(MS);
         }
     }
@@ -364,7 +388,7 @@ impl Arm {
                 scope.spawn(move || self.work(shelves, me, end));
             }
             if self.nemesis.warps() {
-                scope.spawn(|| Self::warp(clock, end));
+                scope.spawn(|| self.warp(clock, end));
             }
             if self.nemesis.crowds() {
                 scope.spawn(|| self.crowd(end));
@@ -374,6 +398,16 @@ impl Arm {
         counts.fold((0, 0), |(all, lost), (more, more_lost)| {
             (all + more, lost + more_lost)
         })
+    }
+
+    /// Whether the nemesis has done all that it is there for.
+    fn has_struck(&self) -> bool {
+        let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        let nemesis = self.nemesis;
+        (!nemesis.pauses_at_all() || count(&self.pauses) > 0)
+            && (!nemesis.warps() || count(&self.warps) > 0)
+            && (!nemesis.cancels() || count(&self.cancelled) > 0)
+            && (!nemesis.crowds() || self.sizes.lock().unwrap().len() > 1)
     }
 
     /// Now that the nemesis has gone.
@@ -422,9 +456,12 @@ fn set_on(nemesis: Nemesis, fenced: bool) {
         grants: AtomicUsize::new(0),
         refused: AtomicUsize::new(0),
         cancelled: AtomicUsize::new(0),
+        pauses: Arc::default(),
+        warps: AtomicUsize::new(0),
+        sizes: Mutex::default(),
         latest: AtomicU64::new(0),
     };
-    nemesis.set_on();
+    nemesis.set_on(&arm.pauses);
     let (began, mut acknowledged, mut lost) = (Instant::now(), 0, 0);
     let enough = Duration::from_secs(crate::seconds());
     loop {
@@ -436,12 +473,15 @@ fn set_on(nemesis: Nemesis, fenced: bool) {
             assert_eq!(lost, 0, "{nemesis:?}: a fenced resource has lost writes");
         }
         let shown = if fenced { refused > 0 } else { lost > 0 };
-        if shown && began.elapsed() >= enough {
+        if shown && arm.has_struck() && began.elapsed() >= enough {
             break;
         }
         assert!(
             began.elapsed() < enough + PATIENCE,
-            "{nemesis:?} does no harm: fenced {fenced}"
+            "{nemesis:?} does no harm, or nothing: fenced {fenced}, {} pauses, {} warps, {} sizes",
+            arm.pauses.load(Ordering::Relaxed),
+            arm.warps.load(Ordering::Relaxed),
+            arm.sizes.lock().unwrap().len(),
         );
     }
     scenario.teardown();
@@ -449,11 +489,14 @@ fn set_on(nemesis: Nemesis, fenced: bool) {
     let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     println!(
         "{nemesis:?}, {}: {} grants, {} expiries, {acknowledged} writes acknowledged, {} stale ones refused, \
-         {lost} lost, {} operations cancelled, in {:.1?}",
+         {lost} lost; {} pauses, {} clocks bent, {} sizes of the table, {} operations cancelled, in {:.1?}",
         if fenced { "fenced" } else { "unfenced" },
         count(&arm.grants),
         arm.locks.stats().expired,
         count(&arm.refused),
+        count(&arm.pauses),
+        count(&arm.warps),
+        arm.sizes.lock().unwrap().len(),
         count(&arm.cancelled),
         began.elapsed(),
     );

@@ -41,6 +41,7 @@
 //! | `who_is_handed_the_key_is_told_of_throughout` | `snapshot`, against a hand-over | it looks at the records only after the table |
 //! | `what_was_acquired_at_the_last_moment_lasts` | the last key of an `acquire_all`, against resigning | the session is closed whatever its deadline is by then (of 40,000 runs) |
 //! | `all_at_once` | growth, expiry, renewal, waiters, one who leaves, one who shares, and a session, together | a copy is not registered |
+//! | `the_next_wakeup_is_not_late_beside_another_turn` | what a turn has in hand | it asks the wheel only |
 //! | `all_at_once_is_driven` | the same by a driver alone, with permits | a copy is not registered |
 
 mod blocks;

@@ -178,3 +178,23 @@ fn shuttle_who_is_handed_the_key_is_told_of_throughout() {
         world.settle();
     });
 }
+
+/// Whoever turns the wheel by hand is told in time of the lease that is out, although others turn it as well.
+#[test]
+fn shuttle_the_next_wakeup_is_not_late_beside_another_turn() {
+    check(|| {
+        let world = World::new();
+        let lease = world.locks.try_acquire(KEY, 1, 100 * TICK).expect("free");
+        let lease = lease.into_owned();
+        world.clock.advance(50 * TICK);
+        // It stays where it is in the wheel, and is looked at on the way.
+        let until = lease.renew(100 * TICK).expect("it is live");
+        world.clock.advance(51 * TICK);
+        let turn = world.spawn(|world| _ = world.locks.advance());
+        let told = world.locks.next_wakeup();
+        assert!(told.is_some_and(|told| told <= until), "{told:?}");
+        join(turn);
+        assert_eq!(lease.release(), Ok(()));
+        world.settle();
+    });
+}

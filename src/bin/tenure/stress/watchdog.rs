@@ -10,13 +10,14 @@
 //!
 //! - it was pending, no sample saw a lease of its key, and none was granted: nobody holds the key, so
 //!   whoever is first in the queue should have it; or
-//! - it was pending though a sample had seen a lease of the owner whom only this wait has: it was granted
-//!   its lease, and never told.
+//! - it was pending though a sample had seen a lease of the owner whom only this wait has, and it wants no
+//!   other: it was granted its lease, and never told.
 //!
 //! Only this thread's clock judges the manager's threads, so whenever it was late itself, all of that
 //! starts anew. A wait that nothing ends for [`World::stuck`], whoever holds what, is forgotten as well:
 //! holders keep their keys for a few TTLs at most, and the queue is in order, so this is how a deadlock
-//! shows. So is one that is left when the run has been over for as long.
+//! shows. So is one that is left when the run has been over for as long. One whose bell has rung is given that
+//! time from then on: of several keys, it may have been told of the first alone.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -69,6 +70,8 @@ struct Entry {
     idle: Option<(Instant, u64)>,
     /// When its owner was first seen to hold a lease.
     granted: Option<Instant>,
+    /// How often its bell had rung, and when that was first seen.
+    rung: (u32, Instant),
     accused: bool,
 }
 
@@ -100,6 +103,7 @@ impl Desk {
             since: Instant::now(),
             idle: None,
             granted: None,
+            rung: (0, Instant::now()),
             accused: false,
         };
         let mut entries = self.entries.lock();
@@ -238,9 +242,14 @@ impl<'w> Watchdog<'w> {
             if stalled {
                 (entry.idle, entry.granted) = (None, None);
                 entry.since = begun;
+                entry.rung.1 = begun;
+            }
+            let wakes = entry.waiter.bell.wakes();
+            if wakes != entry.rung.0 {
+                entry.rung = (wakes, begun);
             }
             let Waiter { key, owner, .. } = entry.waiter;
-            if owner.is_some_and(|owner| owners.contains(&owner)) {
+            if key.is_some() && owner.is_some_and(|owner| owners.contains(&owner)) {
                 entry.granted.get_or_insert(begun);
             }
             if let Some(key) = key {
@@ -259,8 +268,8 @@ impl<'w> Watchdog<'w> {
             } else {
                 continue;
             };
-            let told = entry.waiter.bell.wakes() > 0;
-            if !std::mem::replace(&mut entry.accused, true) && !told {
+            let told = wakes > 0 && begun.duration_since(entry.rung.1) <= stuck;
+            if !told && !std::mem::replace(&mut entry.accused, true) {
                 let Waiter { key, owner, .. } = &entry.waiter;
                 self.tally.violate(Violation::LostWakeup, || {
                     format!("still waiting though {why}: key {key:?}, owner {owner:?}")

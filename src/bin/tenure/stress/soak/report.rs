@@ -16,7 +16,7 @@ use super::trend::Trend;
 use crate::stress::report::{self, BAD, table};
 
 /// A run of fewer seconds is not judged: threads and the allocator are still settling.
-const JUDGED_FROM: usize = 120;
+const JUDGED_FROM: usize = 115;
 const MEBIBYTE: f64 = 1024.0 * 1024.0;
 /// By how much what is resident may seem to grow: so many bytes, and this part of what it was. (An
 /// allocator with an arena for each few threads takes long to find its size.)
