@@ -381,8 +381,13 @@ fn steps_of(op: &Op, others: &Unheard) -> Vec<Step> {
                 (&Answer::Renewed(deadline), By::Guard) => Until::AtLeast(deadline),
                 _ => Until::Unknown,
             };
-            let end = op.lo.saturating_add(ttl);
-            one(Event::Renew { token, end, until })
+            let (end, latest) = after_ttl(op, ttl);
+            one(Event::Renew {
+                token,
+                end,
+                latest,
+                until,
+            })
         }
         (&Ask::Release { token, .. }, Answer::Done | Answer::Lost) => one(Event::Release { token }),
         (&Ask::Drop { token }, _) => one(Event::Drop { token }),
@@ -452,7 +457,8 @@ fn acquisition(
             0 => (0, 0),
             length => after((op.lo, op.hi), length),
         },
-        end: op.lo.saturating_add(acquire.ttl),
+        end: after_ttl(op, acquire.ttl).0,
+        latest: after_ttl(op, acquire.ttl).1,
         token,
         least,
         most,
@@ -524,18 +530,36 @@ fn acquisition(
     }
 }
 
+/// When a TTL is over that begins during the operation: at the earliest, and at the latest.
+fn after_ttl(op: &Op, ttl: u64) -> (u64, u64) {
+    let hi = if op.answer == Answer::Lost {
+        u64::MAX
+    } else {
+        op.hi
+    };
+    after((op.lo, hi), ttl)
+}
+
 fn of_session(op: &Op, answer: &Answer) -> Event {
     match (&op.ask, answer) {
-        (&Ask::Open { session, ttl }, &Answer::Renewed(deadline)) => Event::Open {
-            session,
-            end: op.lo + ttl,
-            deadline,
-        },
-        (&Ask::KeepAlive { session, ttl }, &Answer::Renewed(deadline)) => Event::KeepAlive {
-            session,
-            end: op.lo + ttl,
-            deadline,
-        },
+        (&Ask::Open { session, ttl }, &Answer::Renewed(deadline)) => {
+            let (end, latest) = after_ttl(op, ttl);
+            Event::Open {
+                session,
+                end,
+                latest,
+                deadline,
+            }
+        }
+        (&Ask::KeepAlive { session, ttl }, &Answer::Renewed(deadline)) => {
+            let (end, latest) = after_ttl(op, ttl);
+            Event::KeepAlive {
+                session,
+                end,
+                latest,
+                deadline,
+            }
+        }
         (&Ask::Close { session }, Answer::Done) => Event::Close(session),
         (&Ask::KeepAlive { session, .. } | &Ask::Close { session }, Answer::Over) => {
             Event::SessionOver(session)
@@ -572,6 +596,8 @@ fn upgrade(
                 delay: 0,
                 hold: (0, 0),
                 end: op.lo.saturating_add(ttl),
+                // The deadline that it has had may be later.
+                latest: u64::MAX,
                 token: Some(new),
                 least,
                 most,

@@ -39,7 +39,8 @@
 //! what the clock said at the return, the answer has no explanation in this place.
 //!
 //! Deadlines are those that the manager has told, and are compared with the time, to the nanosecond. A
-//! deadline that was told must lie at least a TTL after the reading before the call.
+//! deadline that was told must lie at least a TTL after the reading before the call, and at most one and two ticks
+//! after that at the return, unless it was later already.
 //!
 //! So the encoding can't hide
 //!

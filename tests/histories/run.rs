@@ -178,6 +178,14 @@ impl Workload {
         let mut counts = Counts::default();
         let (mut checking, mut runs) = (Duration::ZERO, 0);
         while counts.histories < histories || !counts.has(self.wants, histories) {
+            assert!(
+                began.elapsed() < Duration::from_secs(120 + 5 * histories),
+                "{}, {:?}, {:?} clock: there is not enough of {:?} in {counts}",
+                self.name,
+                self.processes,
+                self.time,
+                self.wants
+            );
             let by_key = self.run(seed.wrapping_add(runs), &mut counts);
             runs += 1;
             let since = Instant::now();

@@ -51,6 +51,7 @@ pub(crate) enum Event {
     Renew {
         token: u64,
         end: u64,
+        latest: u64,
         until: Until,
     },
     Release {
@@ -90,11 +91,13 @@ pub(crate) enum Event {
     Open {
         session: u32,
         end: u64,
+        latest: u64,
         deadline: u64,
     },
     KeepAlive {
         session: u32,
         end: u64,
+        latest: u64,
         deadline: u64,
     },
     Close(u32),
@@ -122,8 +125,10 @@ pub(crate) struct Grant {
     /// Its lock-delay, and until when at least the key is not granted to others, between these.
     pub(crate) delay: u64,
     pub(crate) hold: (u64, u64),
-    /// When it ends at the earliest, if its TTL counts from where it may first have been granted.
+    /// When it ends at the earliest, and at the latest, if its TTL counts from where it may first, and last, have
+    /// been granted.
     pub(crate) end: u64,
+    pub(crate) latest: u64,
     /// If it is known.
     pub(crate) token: Option<u64>,
     /// The deadline is between these.
@@ -242,13 +247,25 @@ impl<const FENCED: bool, const REENTRANT: bool, const SHARING: bool> Specificati
     }
 }
 
-/// By how much the key may be kept free longer than was asked for: two ticks, of a millisecond at the most.
+/// By how much a key may be kept free, or a lease last, longer than was asked for: two ticks, of a millisecond at
+/// the most.
 const ROUNDING: u64 = 2_000_000;
 
 /// From the one to the other after some time between these.
 pub(crate) fn after((from, till): (u64, u64), length: u64) -> (u64, u64) {
     let most = length.saturating_add(ROUNDING);
     (from.saturating_add(length), till.saturating_add(most))
+}
+
+impl Session {
+    fn open(id: u32, deadline: u64) -> Self {
+        Self {
+            id,
+            deadline,
+            closed: false,
+            expired: false,
+        }
+    }
 }
 
 fn that(condition: bool) -> Option<()> {
@@ -306,7 +323,12 @@ impl State {
                 token,
                 remaining,
             } => self.refuse(step, wish, (*owner, *token, *remaining), rules),
-            Event::Renew { token, end, until } => self.renew(step, *token, *end, *until),
+            Event::Renew {
+                token,
+                end,
+                latest,
+                until,
+            } => self.renew(step, *token, (*end, *latest), *until),
             Event::Release { token } => self.release(step, *token),
             Event::Drop { token } => self.drop_guard(step, *token),
             Event::Over { token } => self.be_over(step, *token),
@@ -345,24 +367,23 @@ impl State {
             Event::Open {
                 session,
                 end,
+                latest,
                 deadline,
             } => {
-                self.sessions.push(Session {
-                    id: *session,
-                    deadline: *deadline,
-                    closed: false,
-                    expired: false,
-                });
-                that(deadline >= end)
+                self.sessions.push(Session::open(*session, *deadline));
+                that(deadline >= end && deadline <= latest)
             }
             Event::KeepAlive {
                 session,
                 end,
+                latest,
                 deadline,
             } => {
                 let session = self.live_session(step, *session)?;
+                // It is never moved back.
+                let latest = session.deadline.max(*latest);
                 session.deadline = session.deadline.max(*deadline);
-                that(deadline >= end)
+                that(*deadline >= *end && *deadline <= latest)
             }
             Event::Close(session) => {
                 self.live_session(step, *session)?.closed = true;
@@ -581,7 +602,8 @@ impl State {
         let (mut from, mut till) = (u64::MAX, u64::MAX);
         if wish.session.is_none() {
             (from, till) = (grant.least.max(grant.end), grant.most);
-            that(from <= till)?;
+            let is_exact = grant.least == grant.most;
+            that(from <= till && (!is_exact || till <= grant.latest))?;
         }
         let token = match grant.token {
             Some(token) => {
@@ -660,16 +682,24 @@ impl State {
         Some(())
     }
 
-    fn renew(&mut self, step: &Step, token: u64, end: u64, until: Until) -> Option<()> {
+    fn renew(
+        &mut self,
+        step: &Step,
+        token: u64,
+        (end, latest): (u64, u64),
+        until: Until,
+    ) -> Option<()> {
         let at = self.live(step, token)?;
         let held = &mut self.leases[at];
+        // It is never moved back.
+        let latest = held.till.max(latest);
         match until {
             Until::Exactly(deadline) => {
-                that(deadline >= end && deadline >= held.from)?;
+                that(deadline >= end && deadline >= held.from && deadline <= latest)?;
                 (held.from, held.till) = (deadline, deadline);
             }
             Until::AtLeast(deadline) => {
-                that(deadline >= end)?;
+                that(deadline >= end && deadline <= latest)?;
                 held.from = held.from.max(deadline);
                 held.till = held.till.max(deadline);
             }

@@ -259,6 +259,11 @@ fn an_early_end_is_refused() {
         &ALL,
         &[first.clone(), revoke(2, 3, 4, 1, 5), over(1, 5, 6, 5)],
     );
+    // One that was drawn out, and may be so by rounding.
+    refused(&ALL, &[grant(1, 1, 2, 5, 15)]);
+    accepted(&ALL, &[grant(1, 1, 2, 5, 14)]);
+    refused(&ALL, &[first.clone(), renew(1, 3, 4, 5, until(17))]);
+    accepted(&ALL, &[first.clone(), renew(1, 3, 4, 5, until(16))]);
     // A TTL that was cut short.
     refused(&ALL, &[grant(1, 1, 2, 5, 10)]);
     refused(&ALL, &[first.clone(), renew(1, 3, 4, 5, until(12))]);
@@ -444,7 +449,10 @@ fn who_shares_and_who_does_not_are_kept_apart() {
 /// I7.
 #[test]
 fn a_waiter_out_of_turn_is_refused() {
-    let first = grant(1, 1, 2, 5, 31);
+    let mut first = grant(1, 1, 2, 5, 31);
+    if let Ask::Acquire(wish) = &mut first.ask {
+        wish.ttl = 30 * MS;
+    }
     let freed = release(1, 10, 11, 5);
     let a = waited(4, grant(2, 3, 13, 6, 20));
     // It came when the other was in the queue.
@@ -456,7 +464,7 @@ fn a_waiter_out_of_turn_is_refused() {
             freed.clone(),
             b.clone(),
             Op {
-                answer: granted(7, 30),
+                answer: granted(7, 24),
                 ..a.clone()
             },
         ],
@@ -490,7 +498,7 @@ fn a_waiter_out_of_turn_is_refused() {
     let barges = grant(4, 12, 13, 7, 22);
     let a = Op {
         ret: 15,
-        answer: granted(8, 30),
+        answer: granted(8, 24),
         ..a
     };
     refused(
@@ -636,7 +644,7 @@ fn a_long_bad_history_is_reduced_to_its_core() {
     assert_eq!(ids(&spec.minimised(&double)), [21, 27, 30]);
     // Within the first 10 ms of it, without the renewal.
     let mut double = long();
-    double.push(grant(4, 25, 26, 500, 40));
+    double.push(grant(4, 25, 26, 500, 36));
     assert_eq!(ids(&spec.minimised(&double)), [21, 25]);
     let mut falls = long();
     for op in &mut falls {
