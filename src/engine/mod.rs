@@ -31,6 +31,7 @@ mod wake;
 use std::collections::HashMap;
 use std::sync::{OnceLock, Weak};
 
+use crossbeam_utils::CachePadded;
 use foldhash::fast::RandomState;
 
 pub(crate) use self::admission::Entered;
@@ -80,7 +81,8 @@ pub(crate) struct Engine<L: Layout = Wide> {
     registry: Mutex<Registry>,
     /// Buckets when the maps were last looked at, to be trimmed (`trim.rs`).
     trimmed: AtomicUsize,
-    advances: Advances,
+    /// Written at each turn of the wheel, and so on a line of its own.
+    advances: CachePadded<Advances>,
     closed: AtomicBool,
     driver: OnceLock<Thread>,
 }
@@ -225,7 +227,7 @@ impl<L: Layout> Engine<L> {
             authority: Authority::default(),
             registry: Mutex::new(Registry::default()),
             trimmed: AtomicUsize::new(0),
-            advances: Advances::default(),
+            advances: CachePadded::default(),
             closed: AtomicBool::new(false),
             driver: OnceLock::new(),
         }))

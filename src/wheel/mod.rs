@@ -63,9 +63,9 @@
 //! CAS on x86-64). A look: one CAS on the cell and one such fence besides the callback, which is called
 //! twice. An advance: eight loads of one line for each slot passed, at most 640 slots a shard however far
 //! it jumps; all else is per cell due, plus one move for a cell that was registered 256 ticks ahead or
-//! more, and two for 32,768; and, of cells that are wanted early, a look at each of those that wait for it whenever
-//! their number has doubled, if a quarter of 64 of them no longer count. Of a tick in which a million cells are due, the last is looked at when the
-//! others have been: some 150 ms later.
+//! more, and two for 32,768; and, of cells that are wanted early, a look at each of those that wait for it
+//! whenever their number has doubled, if a quarter of 64 of them no longer count. Of a tick in which a million
+//! cells are due, the last is looked at when the others have been: some 150 ms later.
 //!
 //! A move is one CAS on the cell and one on a slot: some 150 ns for a cell that is in no cache and comes
 //! alone. A wheel moves 512 cells from each level in each tick, and is due at every tick while it has some

@@ -4,8 +4,8 @@
 //! because the clock has jumped, writes back a set that lacks what others have added since. Each nemesis is set
 //! on two resources. One takes every write: it *must* lose elements whose writes were acknowledged, and the test
 //! goes on until it has, and until the nemesis has done what it is there for. (Some do no harm to who writes in
-//! time: beside them the workers themselves are paused before they write.) The other is [`Fenced`]: it must lose none, ever, and it
-//! must have refused stale writes, or it has proved nothing.
+//! time: beside them the workers themselves are paused before they write.) The other is [`Fenced`]: it must lose
+//! none, ever, and it must have refused stale writes, or it has proved nothing.
 //!
 //! Whatever the nemesis, tokens rise and no two hold a key at once by the manager's clock (`witness.rs`): a
 //! manager clamps a clock that goes back, so that its own never does. And when the nemesis has gone, every key is
