@@ -32,7 +32,7 @@ fn report(output: &Output, code: i32) -> Value {
 
 #[test]
 fn a_killed_and_restarted_manager_repeats_no_token() {
-    let output = crash(&["--rounds", "20", "--seed", "7", "--json"]);
+    let output = crash(&["--rounds", "20", "--seed", "7", "--crowd", "0", "--json"]);
     let report = report(&output, 0);
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
     assert_eq!(report["restarts"], 20, "{report}");
@@ -43,6 +43,14 @@ fn a_killed_and_restarted_manager_repeats_no_token() {
     let silent = report["kills_before_a_grant"].as_u64().unwrap();
     let skipped = report["tokens_skipped_max"].as_u64().unwrap();
     assert!(skipped <= 2 * 50 * (1 + silent), "{report}");
+    assert_eq!(report["passed"], true, "{report}");
+}
+
+#[test]
+fn a_killed_manager_whose_table_grows_and_shrinks_repeats_no_token() {
+    let report = report(&crash(&["--rounds", "20", "--json"]), 0);
+    assert_eq!(report["token_regressions"], 0, "{report}");
+    assert_eq!(report["crowd"], 500, "{report}");
     assert_eq!(report["passed"], true, "{report}");
 }
 

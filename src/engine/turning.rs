@@ -5,6 +5,9 @@ use crate::owed::Owed;
 use crate::sync::{AtomicU64, Ordering, fence};
 use crate::table::{GROUPS_A_STEP, Layout, Local, Look, Moved, Steps};
 
+/// Looks of a turn between two readings of the clock: some 20 microseconds.
+const LOOKS_A_READING: u64 = 256;
+
 /// How many advances have begun, and how many have ended.
 ///
 /// | | advance | `next_wakeup` |
@@ -102,9 +105,16 @@ impl<L: Layout> Engine<L> {
     pub(super) fn turn(&self, local: &mut Local) {
         let now = local.now;
         let turned = self.table.turned_by(local);
+        let mut looks = 0_u64;
         let advanced = self.wheel.advance_to(&turned, now, |cell, tick| {
             // Later than ours if another thread has wanted that meanwhile.
-            local.now = tick;
+            local.now = local.now.max(tick);
+            looks += 1;
+            if looks.is_multiple_of(LOOKS_A_READING) {
+                // The end of a long turn is late by what came before it, and has to say so.
+                let now = self.time.precise_now();
+                local.now = local.now.max(self.time.tick_of(now));
+            }
             match self.table.look(local, cell) {
                 Look::Nothing => None,
                 Look::At(tick) => Some(tick),

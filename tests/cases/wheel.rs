@@ -1,9 +1,10 @@
 //! Case 19: delays of one revolution of a wheel or more drift, or fire early.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tenure::{Key, Lease, LockManager, ManualClock, Timestamp};
+use tenure::{Clock, Key, Lease, LockManager, ManualClock, Timestamp};
 
 use super::{just_under, manual, ms};
 
@@ -181,4 +182,45 @@ fn calls_for_one(manager: &LockManager, clock: &ManualClock) -> usize {
         calls += 1;
     }
     calls
+}
+
+/// A clock on which a millisecond passes with each exact reading.
+#[derive(Debug, Default)]
+struct Hasty(AtomicU64);
+
+impl Clock for Hasty {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.load(Ordering::SeqCst) * 1_000_000)
+    }
+
+    fn precise_now(&self) -> Timestamp {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        self.now()
+    }
+
+    fn is_real_time(&self) -> bool {
+        false
+    }
+}
+
+/// What a turn of the wheel does last is later than what it does first.
+#[test]
+fn the_lag_of_a_long_turn_is_counted_to_its_end() {
+    let manager = LockManager::builder()
+        .clock(Hasty::default())
+        .build()
+        .expect("the defaults are good");
+    let take = |keys: std::ops::Range<u64>, ttl| {
+        for key in keys {
+            manager.try_acquire(key, 1, ttl).expect("free").detach();
+        }
+    };
+    take(0..1, ms(1));
+    assert_eq!(manager.advance(), 1);
+    assert_eq!(manager.stats().max_expiry_lag, ms(0));
+    take(0..2_000, ms(1));
+    assert_eq!(manager.advance(), 2_000);
+    // Each was looked at once at the least.
+    let lag = manager.stats().max_expiry_lag;
+    assert!((ms(5)..ms(100)).contains(&lag), "{lag:?}");
 }

@@ -116,7 +116,7 @@ fn grants_as_child() -> bool {
         return false;
     };
     child::begin(&locks).unwrap();
-    child::grant(&locks, KEYS, THREADS).unwrap();
+    child::grant(&locks, KEYS, THREADS, 0).unwrap();
     true
 }
 
@@ -158,6 +158,7 @@ fn a_manager_on_a_file_that_is_killed_at_any_moment_repeats_no_token() {
     let test = "a_manager_on_a_file_that_is_killed_at_any_moment_repeats_no_token";
     let ledger = kill_again_and_again(&shard, test, 30);
     assert!(ledger.is_clean(), "{ledger:?}");
+    assert_eq!(ledger.unbegun_lives, 0, "{ledger:?}");
     // At most what is left of one block, and a whole one that was reserved before that was used up.
     let most = ledger.skipped.iter().max().unwrap();
     assert!(*most <= 2 * 50, "{ledger:?}");

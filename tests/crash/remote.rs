@@ -34,6 +34,7 @@ fn kill_both(shard: &Shard, test: &str, rounds: u32, kill_server: impl Fn() + Sy
         .live(&mut shard.command(test), end, PATIENCE)
         .unwrap();
     assert!(ledger.is_clean(), "{ledger:?}");
+    assert_eq!(ledger.unbegun_lives, 0, "{ledger:?}");
     assert!(ledger.grants > u64::from(rounds), "{ledger:?}");
     ledger
 }

@@ -91,6 +91,7 @@ fn child_command(program: &Path, args: &Args, shard: &Path) -> Command {
     for (name, value) in [
         ("--block", args.shard.block.get()),
         ("--keys", args.shard.keys),
+        ("--crowd", args.shard.crowd),
         ("--threads", args.shard.threads),
     ] {
         command.arg(name).arg(value.to_string());
@@ -106,7 +107,7 @@ fn child_command(program: &Path, args: &Args, shard: &Path) -> Command {
 pub(crate) fn run_child(shard: &Shard) -> io::Result<bool> {
     let locks = backend::manager(shard).map_err(|error| io::Error::other(error.to_string()))?;
     child::begin(&locks)?;
-    child::grant(&locks, shard.keys, shard.threads)?;
+    child::grant(&locks, shard.keys, shard.threads, shard.crowd)?;
     Ok(true)
 }
 

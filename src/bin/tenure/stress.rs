@@ -10,6 +10,7 @@
 //! fill.rs       the mass of long leases under the churn, for large `--keys`
 //! tally.rs      what one worker counted and which violations it saw
 //! report.rs     the figures at the end, as a table or as JSON
+//! lateness.rs   whether expiries were acted on in time, second by second
 //! schedule.rs   what the manager's driver waited for a processor
 //! memory.rs     resident memory, where the system tells it
 //! spike.rs      `--spike`: many leases out at once and back, and which memory comes back
@@ -36,6 +37,7 @@ mod args;
 mod fill;
 mod holding;
 mod key;
+mod lateness;
 mod memory;
 mod modes;
 mod occupancy;

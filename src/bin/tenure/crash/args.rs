@@ -12,6 +12,7 @@ pub(crate) const CHILD: &str = "crash-child";
 /// A child process opens the reservation, builds a manager on it, and grants on several keys and threads as fast as
 /// it can, saying each key and token while it holds the lease. It is killed with SIGKILL at a random moment, mostly
 /// up to 30 ms after its first grant, sometimes before it, and started again. What it had said is read to the end.
+/// Meanwhile its table grows and shrinks.
 /// Checked: that the tokens of each key strictly rise over all lives, that each life begins above every token of those
 /// before, that each life grants, and that none ends by itself. The last life is asked to end.
 ///
@@ -60,6 +61,11 @@ pub(crate) struct Shard {
     /// Distinct keys
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub(super) keys: u64,
+
+    /// Leases on other keys that one thread takes now and then, and gives back: the table grows for them, and
+    /// shrinks again. Whatever they raise the tokens by counts as skipped
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub(super) crowd: u64,
 
     /// Threads that grant
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -14,19 +15,28 @@ use tenure::{AcquireError, LockManager};
 /// No lease lasts until then: it is released as soon as its token was said.
 const TTL: Duration = Duration::from_secs(10);
 
-/// Grants from so many threads, on so many keys, until the standard input ends.
+/// One thread holds a crowd for so many of its grants, and none for as many.
+const CROWDED: u32 = 16;
+
+/// Grants from so many threads, on so many keys, until the standard input ends. Meanwhile one of them takes a crowd of
+/// leases, of keys that nobody else asks for, and gives it back, again and again.
 ///
 /// # Errors
 ///
 /// Standard output is closed, or a grant was refused for a reason that there should not be.
-pub(crate) fn grant(locks: &LockManager, keys: u64, threads: u64) -> io::Result<()> {
+pub(crate) fn grant(locks: &LockManager, keys: u64, threads: u64, crowd: u64) -> io::Result<()> {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         let threads: Vec<_> = (0..threads)
             .map(|thread| {
                 let over = &over;
                 scope.spawn(move || {
-                    let outcome = grant_some(locks, keys, thread, over);
+                    let crowd = if thread == 0 {
+                        keys..keys + crowd
+                    } else {
+                        0..0
+                    };
+                    let outcome = grant_some(locks, keys, thread, crowd, over);
                     over.store(true, Ordering::Relaxed);
                     outcome
                 })
@@ -46,10 +56,27 @@ pub(crate) fn grant(locks: &LockManager, keys: u64, threads: u64) -> io::Result<
     })
 }
 
-fn grant_some(locks: &LockManager, keys: u64, thread: u64, over: &AtomicBool) -> io::Result<()> {
+fn grant_some(
+    locks: &LockManager,
+    keys: u64,
+    thread: u64,
+    crowd: Range<u64>,
+    over: &AtomicBool,
+) -> io::Result<()> {
     let mut line = String::new();
     let mut key = thread;
+    let mut crowding = Vec::new();
+    let mut turns = 0;
     while !over.load(Ordering::Relaxed) {
+        turns += 1;
+        if turns == CROWDED {
+            // Some may be refused for want of tokens.
+            let taken = |key| locks.try_acquire(key, thread + 1, TTL).ok();
+            crowding.extend(crowd.clone().filter_map(taken));
+        } else if turns == 2 * CROWDED {
+            crowding.clear();
+            turns = 0;
+        }
         key = (key + thread + 1) % keys;
         let lease = match locks.try_acquire(key, thread + 1, TTL) {
             Ok(lease) => lease,
@@ -81,11 +108,18 @@ fn grant_some(locks: &LockManager, keys: u64, thread: u64, over: &AtomicBool) ->
 /// Standard output is closed.
 pub(crate) fn begin(locks: &LockManager) -> io::Result<()> {
     // Without it, there is no block: the parent loses patience.
-    let _ = locks.wait_for_authority(Duration::from_secs(60));
-    match locks.standing().and_then(|standing| standing.block) {
-        Some(block) => say(&format!("block {} {}\n", block.first(), block.last())),
-        None => Ok(()),
+    while locks.wait_for_authority(Duration::from_secs(60)) {
+        // None at all if its tokens come from nowhere.
+        let Some(standing) = locks.standing() else {
+            break;
+        };
+        if let Some(block) = standing.block {
+            return say(&format!("block {} {}\n", block.first(), block.last()));
+        }
+        // It has just lost it again.
+        thread::sleep(Duration::from_millis(1));
     }
+    Ok(())
 }
 
 fn say(line: &str) -> io::Result<()> {

@@ -39,6 +39,8 @@ pub(crate) struct Ledger {
     pub(crate) torn_lines: u64,
     pub(crate) token_regressions: u64,
     pub(crate) unexpected_errors: u64,
+    /// Lives that granted and did not say their block, without which nobody knows where they began.
+    pub(crate) unbegun_lives: u64,
     /// Tokens that were reserved and never granted, from one life that said its block to the next.
     pub(crate) skipped: Vec<u64>,
     /// From the start of a process to its first grant.
@@ -94,6 +96,8 @@ impl Ledger {
         }
         if self.grants == grants {
             self.barren_lives += 1;
+        } else if !self.begun {
+            self.unbegun_lives += 1;
         }
         Ok(())
     }

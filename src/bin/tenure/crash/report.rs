@@ -18,6 +18,7 @@ pub(super) struct Report {
     seed: u64,
     block: u64,
     keys: u64,
+    crowd: u64,
     threads: u64,
 
     /// Kills after which the next process was started.
@@ -35,6 +36,7 @@ pub(super) struct Report {
 
     token_regressions: u64,
     unexpected_errors: u64,
+    unbegun_lives: u64,
     violations: Vec<String>,
     pub(super) passed: bool,
 }
@@ -51,6 +53,7 @@ impl Report {
             seed,
             block: args.shard.block.get(),
             keys: args.shard.keys,
+            crowd: args.shard.crowd,
             threads: args.shard.threads,
             restarts: ledger.lives.saturating_sub(1),
             kills_before_a_grant: ledger.barren_lives,
@@ -63,8 +66,9 @@ impl Report {
             seconds: took.as_secs_f64(),
             token_regressions: ledger.token_regressions,
             unexpected_errors: ledger.unexpected_errors,
+            unbegun_lives: ledger.unbegun_lives,
             // A run without a grant shows nothing.
-            passed: ledger.is_clean() && ledger.grants > 0,
+            passed: ledger.is_clean() && ledger.unbegun_lives == 0 && ledger.grants > 0,
             violations: ledger.details,
         }
     }
@@ -88,6 +92,10 @@ impl Report {
             &self.token_regressions.to_string(),
         ]);
         checks.add_row(["an unexpected error", &self.unexpected_errors.to_string()]);
+        checks.add_row([
+            "a life that did not say its block",
+            &self.unbegun_lives.to_string(),
+        ]);
         writeln!(out, "{checks}")?;
         for violation in &self.violations {
             writeln!(out, "{violation}")?;
@@ -157,6 +165,9 @@ mod tests {
         assert!(!report(ledger).passed);
         let mut ledger = granted();
         ledger.unexpected_errors = 1;
+        assert!(!report(ledger).passed);
+        let mut ledger = granted();
+        ledger.unbegun_lives = 1;
         assert!(!report(ledger).passed);
         assert!(!report(Ledger::default()).passed);
     }

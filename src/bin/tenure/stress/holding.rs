@@ -20,6 +20,7 @@ use tenure::{
 };
 
 use super::key::{Before, KeyCheck};
+use super::lateness::Lateness;
 use super::resource::Refusal;
 use super::schedule::DriverWaits;
 use super::tally::{Tally, Violation};
@@ -34,6 +35,7 @@ pub(super) struct Stage {
     pub(super) begin: Instant,
     pub(super) ttl: Duration,
     pub(super) driver: DriverWaits,
+    pub(super) lateness: Lateness,
     /// A moment at which the manager's clock was behind by next to nothing.
     in_step: (Timestamp, Instant),
 }
@@ -63,6 +65,7 @@ impl Stage {
             begin,
             ttl,
             driver: DriverWaits::new(),
+            lateness: Lateness::new(),
             in_step,
         }
     }

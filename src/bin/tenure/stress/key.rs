@@ -175,6 +175,12 @@ impl KeyCheck {
             || Revocations(self.revocations.load(SeqCst)).begun() != since.begun()
     }
 
+    /// How many revocations may have ended a lease asked for at `since`.
+    pub(super) fn revocations_since(&self, since: Revocations) -> u64 {
+        let begun = Revocations(self.revocations.load(SeqCst)).begun();
+        begun - since.begun() + low_half(since.0)
+    }
+
     // ---- the critical section -----------------------------------------------------------------
 
     /// Enters the critical section and looks whether the two counters agree.

@@ -7,12 +7,10 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-use super::args::{Args, Kind, Scenario, TICK};
+use super::args::{Args, Kind, Scenario};
+use super::lateness::Late;
 use super::memory::Memory;
 use super::tally::Tally;
-
-/// The latest that an expiry may be acted on, over what the system's own timers are late.
-const EXPIRY_LAG: Duration = TICK.saturating_mul(5);
 
 /// What was measured beside the workers' own counts.
 #[derive(Debug, Default)]
@@ -21,6 +19,8 @@ pub(super) struct Measured {
     pub(super) fill: Duration,
     pub(super) churn: Duration,
     pub(super) grants_per_s: u64,
+    /// As the manager counts them.
+    pub(super) granted: u64,
     pub(super) expiries: u64,
     /// As the manager counts them: a revocation and the holder's own release at the same moment may
     /// both succeed, and end the lease once.
@@ -31,6 +31,8 @@ pub(super) struct Measured {
     /// The most that a sleep of one tick was late while the workers ran, or that the manager's driver waited
     /// for a processor.
     pub(super) timer_lag: Duration,
+    /// An expiry that was later than that explains.
+    pub(super) late: Option<Late>,
     pub(super) peak_leases: u64,
     pub(super) manager_bytes: u64,
     pub(super) memory_before: Option<Memory>,
@@ -111,19 +113,32 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(args: &Args, mut tally: Tally, measured: &Measured) -> Self {
         let unaccounted_leases = unaccounted(&tally, measured);
-        let late_expiries = measured.max_expiry_lag > EXPIRY_LAG + 2 * measured.timer_lag;
-        if late_expiries {
+        if let Some(Late { expiry, timers }) = measured.late {
             tally.details.push(format!(
-                "LateExpiry: acted on {:?} late, while sleeps and the driver were at most {:?} late",
-                measured.max_expiry_lag, measured.timer_lag
+                "LateExpiry: acted on {expiry:?} late, while sleeps and the driver were at most {timers:?} late"
+            ));
+        }
+        if unaccounted_leases > 0 {
+            tally.details.push(format!(
+                "Unaccounted: {} granted, {} expired and {} revoked by the manager's count; workers saw {} grants \
+                 and {} releases, and at most {} grants and {} ends have escaped them",
+                measured.granted,
+                measured.expiries,
+                measured.revocations,
+                tally.grants,
+                tally.releases,
+                tally.unseen,
+                tally.closed
             ));
         }
         let writes_as_expected = args.unfenced == (measured.lost_writes > 0);
+        // Where nothing was granted, nothing was shown.
         let passed = tally.violations() == 0
+            && tally.grants > 0
             && writes_as_expected
             && unaccounted_leases == 0
             && measured.leaked_leases == 0
-            && !late_expiries;
+            && measured.late.is_none();
         let per_lease = |bytes: Option<u64>| {
             let bytes = bytes?.saturating_sub(measured.memory_before?.resident);
             Some(ratio(bytes, measured.peak_leases))
@@ -168,7 +183,7 @@ impl Report {
             unexpected_errors: tally.unexpected_errors,
             unaccounted_leases,
             leaked_leases: measured.leaked_leases,
-            late_expiries,
+            late_expiries: measured.late.is_some(),
             max_expiry_lag_ms: millis(measured.max_expiry_lag),
             timer_lag_ms: millis(measured.timer_lag),
             clock_lag_ms: millis(tally.clock_lag),
@@ -306,21 +321,29 @@ impl Report {
                 BAD,
                 "No write was lost without fencing: the control shows nothing.".to_owned(),
             ),
+            (false, _) if self.grants == 0 => {
+                (BAD, "No lease was granted: this shows nothing.".to_owned())
+            }
             (false, _) => (BAD, "VIOLATED: see above.".to_owned()),
         };
         writeln!(out, "{style}{text}{style:#}")
     }
 }
 
-/// Leases that were granted and not seen to end, or the other way round; of either, those that may
-/// have escaped the count are not held against the manager.
+/// By how many leases the manager's counts and the workers' differ; what may have escaped the workers is not held
+/// against the manager.
 fn unaccounted(tally: &Tally, measured: &Measured) -> u64 {
-    let ended = tally.releases + measured.revocations + measured.expiries;
-    let granted_most = tally.grants + tally.unseen;
-    let ended_most = ended + tally.closed;
-    ended
-        .saturating_sub(granted_most)
-        .max(tally.grants.saturating_sub(ended_most))
+    let outside = |count: u64, least: u64, most: u64| {
+        least.saturating_sub(count).max(count.saturating_sub(most))
+    };
+    let granted = outside(measured.granted, tally.grants, tally.grants + tally.unseen);
+    let by_itself = measured.expiries + measured.revocations;
+    let ended = outside(
+        measured.granted.saturating_sub(by_itself),
+        tally.releases,
+        tally.releases + tally.closed + tally.unseen,
+    );
+    granted.max(ended)
 }
 
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
@@ -373,7 +396,7 @@ mod tests {
             keys: Some(1),
             seconds: Some(1),
             seed: None,
-            ttl: TICK,
+            ttl: Duration::from_millis(1),
             pause: None,
             resource: Kind::Memory,
             unfenced,
@@ -382,14 +405,27 @@ mod tests {
         Report::new(&args, tally, measured).passed
     }
 
+    fn one_lease() -> Tally {
+        let mut tally = Tally::new();
+        (tally.grants, tally.releases) = (1, 1);
+        tally
+    }
+
+    fn of_one_lease() -> Measured {
+        Measured {
+            granted: 1,
+            ..Measured::default()
+        }
+    }
+
     #[test]
     fn lost_writes_fail_a_fenced_run_and_are_what_an_unfenced_one_is_for() {
-        let mut measured = Measured::default();
-        assert!(passed(false, Tally::new(), &measured));
-        assert!(!passed(true, Tally::new(), &measured));
+        let mut measured = of_one_lease();
+        assert!(passed(false, one_lease(), &measured));
+        assert!(!passed(true, one_lease(), &measured));
         measured.lost_writes = 1;
-        assert!(!passed(false, Tally::new(), &measured));
-        assert!(passed(true, Tally::new(), &measured));
+        assert!(!passed(false, one_lease(), &measured));
+        assert!(passed(true, one_lease(), &measured));
     }
 
     #[test]
@@ -405,9 +441,9 @@ mod tests {
             Violation::Ghost,
             Violation::UnexpectedError,
         ] {
-            let mut tally = Tally::new();
+            let mut tally = one_lease();
             tally.violate(violation, String::new);
-            assert!(!passed(false, tally, &Measured::default()), "{violation:?}");
+            assert!(!passed(false, tally, &of_one_lease()), "{violation:?}");
         }
     }
 
@@ -415,24 +451,37 @@ mod tests {
     fn a_lease_that_leaked_or_ended_unseen_fails_the_run() {
         let leaked = Measured {
             leaked_leases: 1,
-            ..Measured::default()
+            ..of_one_lease()
         };
-        assert!(!passed(false, Tally::new(), &leaked));
-        let mut tally = Tally::new();
-        tally.grants = 1;
-        assert!(!passed(false, tally, &Measured::default()));
+        assert!(!passed(false, one_lease(), &leaked));
+        let mut tally = one_lease();
+        tally.releases = 0;
+        assert!(!passed(false, tally, &of_one_lease()));
     }
 
     #[test]
-    fn expiry_may_be_as_late_as_the_timers_of_the_system_make_it() {
-        let mut measured = Measured {
-            max_expiry_lag: EXPIRY_LAG,
-            ..Measured::default()
-        };
-        assert!(passed(false, Tally::new(), &measured));
-        measured.max_expiry_lag += TICK;
-        assert!(!passed(false, Tally::new(), &measured));
-        measured.timer_lag = TICK;
-        assert!(passed(false, Tally::new(), &measured));
+    fn a_grant_that_nobody_was_told_of_fails_the_run() {
+        let (mut tally, mut measured) = (one_lease(), of_one_lease());
+        measured.granted += 1;
+        measured.expiries += 1;
+        assert!(!passed(false, tally, &measured));
+        tally = one_lease();
+        tally.unseen = 1;
+        assert!(passed(false, tally, &measured));
+    }
+
+    #[test]
+    fn a_run_without_a_grant_shows_nothing() {
+        assert!(!passed(false, Tally::new(), &Measured::default()));
+    }
+
+    #[test]
+    fn late_expiry_fails_the_run() {
+        let mut measured = of_one_lease();
+        measured.late = Some(Late {
+            expiry: Duration::from_millis(6),
+            timers: Duration::ZERO,
+        });
+        assert!(!passed(false, one_lease(), &measured));
     }
 }

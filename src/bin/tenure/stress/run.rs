@@ -227,7 +227,8 @@ pub(super) fn watch(
         }
         thread::sleep(BEAT);
         let lag = asleep.elapsed().saturating_sub(BEAT);
-        measured.timer_lag = measured.timer_lag.max(lag).max(stage.driver.since());
+        stage.lateness.timer(lag.max(stage.driver.since()));
+        stage.lateness.beat(|| stage.manager.stats().max_expiry_lag);
         each_beat();
         if beat % BEATS_PER_UPDATE == 0 {
             let leases = stage.manager.len() as u64;
@@ -252,12 +253,14 @@ pub(super) fn settle(stage: &Stage, measured: &mut Measured) {
     while !stage.manager.is_empty() && waited.elapsed() < stage.ttl + SETTLE {
         thread::sleep(BEAT);
     }
-    measured.timer_lag = measured.timer_lag.max(stage.driver.since());
+    stage.lateness.timer(stage.driver.since());
     measured.leaked_leases = stage.manager.len().max(stage.manager.iter().count()) as u64;
     let stats = stage.manager.stats();
+    measured.granted = stats.granted;
     measured.expiries = stats.expired;
     measured.revocations = stats.revoked;
     measured.max_expiry_lag = stats.max_expiry_lag;
+    (measured.timer_lag, measured.late) = stage.lateness.end(stats.max_expiry_lag);
 }
 
 /// Compares each key's resource and counters with what the workers did to them.

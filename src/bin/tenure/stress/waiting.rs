@@ -110,9 +110,6 @@ impl Drop for Bell {
         if most > 0 {
             let wakes = *self.wakes.get_mut();
             let waits = *self.waits.get_mut();
-            // A set that has lost a key to a revocation is asked for anew, key by key; and two wakes
-            // between two polls count as one wait.
-            let most = if most > 1 { most.max(2 * waits) } else { most };
             // A wake that comes late, after the task has looked for another reason, is one for its wait.
             let waits = waits.max(wakes).min(most);
             self.totals.waited.fetch_add(waits.into(), SeqCst);

@@ -153,12 +153,12 @@ impl<'w> Watchdog<'w> {
         }
     }
 
-    /// Watches until `done`; what it saw, and the most that a sleep of one tick was late.
+    /// Watches until `done`; what it saw.
     ///
     /// Beside the monitor, it is a second thread that sleeps as the manager's driver does, and up to
     /// the end: on a machine that others use, one of them may be lucky.
-    pub(super) fn run(mut self, done: &AtomicBool) -> (Tally, Duration) {
-        let mut timer_lag = Duration::ZERO;
+    pub(super) fn run(mut self, done: &AtomicBool) -> Tally {
+        let stage = &self.world.stage;
         for tick in 0_u32.. {
             if done.load(Relaxed) {
                 break;
@@ -166,7 +166,8 @@ impl<'w> Watchdog<'w> {
             let asleep = Instant::now();
             thread::sleep(TICK);
             let lag = asleep.elapsed().saturating_sub(TICK);
-            timer_lag = timer_lag.max(lag).max(self.world.stage.driver.since());
+            stage.lateness.timer(lag.max(stage.driver.since()));
+            stage.lateness.beat(|| stage.manager.stats().max_expiry_lag);
             if self.world.is_stopping() {
                 self.stopped.get_or_insert_with(Instant::now);
             }
@@ -178,7 +179,7 @@ impl<'w> Watchdog<'w> {
                 self.sample();
             }
         }
-        (self.tally, timer_lag)
+        self.tally
     }
 
     /// Begins a lull if it is time, and ends it when nobody waits any more.

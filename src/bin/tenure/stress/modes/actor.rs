@@ -13,6 +13,7 @@ use tenure::{Acquire, AcquireError, Lease, OwnerId};
 
 use super::{Part, World, mingled, multi, sessions, single};
 use crate::stress::args::TICK;
+use crate::stress::key::Before;
 use crate::stress::occupancy::{Company, Stay};
 use crate::stress::tally::{Tally, Violation};
 use crate::stress::tasks::Host;
@@ -33,15 +34,32 @@ const MAX_SPINS: u32 = 20_000;
 
 /// What is known of an acquisition that may have to wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(super) struct Ask<'a> {
     /// The key, if it is one.
     pub(super) key: Option<u32>,
     /// Whether it takes its turn like others.
     pub(super) in_order: bool,
     /// The owner, if only this acquisition has it.
     pub(super) owner: Option<OwnerId>,
+    /// What was known before of several keys that are asked for at once.
+    pub(super) set: &'a [(u32, Before)],
+}
+
+impl Ask<'_> {
     /// How many leases it asks for, and so waits for.
-    pub(super) leases: u32,
+    fn leases(&self) -> u64 {
+        self.set.len().max(1) as u64
+    }
+
+    /// How often it may have had to wait until now: once for each lease, and so again whenever one of
+    /// those that it had was revoked.
+    fn most_waits(&self, world: &World) -> u32 {
+        let revoked = |&(key, before): &(u32, Before)| {
+            world.stage.checked[key as usize].revocations_since(before.revocations)
+        };
+        let rounds = 1 + self.set.iter().map(revoked).sum::<u64>();
+        u32::try_from(self.leases() * rounds).unwrap_or(u32::MAX)
+    }
 }
 
 /// What came of it.
@@ -172,7 +190,7 @@ impl<'w> Actor<'w> {
                 key: Some(key),
                 in_order: true,
                 owner: Some(owner),
-                leases: 1,
+                set: &[],
             };
             self.wait(ask, acquire).await
         };
@@ -202,7 +220,7 @@ impl<'w> Actor<'w> {
     }
 
     /// Waits for what is asked, or gives up on the way.
-    pub(super) async fn wait<F: Waitable>(&mut self, ask: Ask, future: F) -> Waited<F::Lease> {
+    pub(super) async fn wait<F: Waitable>(&mut self, ask: Ask<'_>, future: F) -> Waited<F::Lease> {
         let world = self.world;
         let asked = Instant::now();
         let mut wait = Wait::new(future, &world.desk.wakes);
@@ -240,7 +258,7 @@ impl<'w> Actor<'w> {
         if let Some((queue, ticket)) = place {
             queue.gone(ticket);
         }
-        self.tally.unseen += u64::from(ask.leases);
+        self.tally.unseen += ask.leases();
         match result {
             Some(Err(error)) if error != AcquireError::TimedOut => Waited::Refused(error),
             _ => {
@@ -254,7 +272,7 @@ impl<'w> Actor<'w> {
     }
 
     /// The rest of a wait that has its place in the queue.
-    async fn wait_on<F: Waitable>(&mut self, ask: Ask, wait: Wait<F>) -> Option<F::Output> {
+    async fn wait_on<F: Waitable>(&mut self, ask: Ask<'_>, wait: Wait<F>) -> Option<F::Output> {
         let world = self.world;
         let patience = self.patience();
         if patience == Some(Duration::ZERO) {
@@ -286,7 +304,7 @@ impl<'w> Actor<'w> {
         } else {
             let result = wait.end().await;
             if let Some(Ok(_)) = result {
-                bell.granted(ask.leases);
+                bell.granted(ask.most_waits(world));
             }
             result
         };

@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use rand::Rng;
-use tenure::{Acquire, AcquireError, Lease, Loss, Lost, Mode, OwnerId};
+use tenure::{Acquire, AcquireError, Lease, Loss, Lost, Mode, OwnerId, RenewError, Timestamp};
 
 use super::actor::{Actor, Ask, Waited};
 use super::single::{NAP, in_mode};
 use super::{MAX_DELAY, World};
+use crate::stress::key::Before;
 use crate::stress::occupancy::Stay;
-use crate::stress::tally::Violation;
+use crate::stress::tally::{Tally, Violation};
 use crate::stress::waiting::Wait;
 use crate::stress::watchdog::Waiter;
 
@@ -28,6 +29,7 @@ struct Changing<'w> {
     key: u32,
     owner: OwnerId,
     lease: Lease<'w>,
+    promised: Promised,
     stay: Stay,
 }
 
@@ -37,7 +39,7 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
         return;
     };
     for _ in 0..actor.rng.random_range(0..MOST_TURNS) {
-        held.confirm();
+        held.confirm(&mut actor.tally);
         match actor.rng.random_range(0..6) {
             0 => held.enter_again(actor).await,
             1 | 2 => held = held.change_mode(actor).await,
@@ -46,15 +48,11 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
                     break;
                 }
             }
-            4 => {
-                if held.lease.renew(actor.world.stage.ttl).is_ok() {
-                    actor.tally.renewals += 1;
-                }
-            }
+            4 => held.renew(&mut actor.tally),
             _ => actor.sleep_up_to(NAP).await,
         }
     }
-    held.confirm();
+    held.confirm(&mut actor.tally);
     match actor.rng.random_range(0..32) {
         0 => held.crash(actor).await,
         1 => {
@@ -65,14 +63,72 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
     }
 }
 
-/// The terms that a lease is subject to, at random.
-fn on_terms<'m>(actor: &mut Actor<'_>, acquire: Acquire<'m>) -> Acquire<'m> {
+/// The terms that a lease is subject to, at random; and whether they have it end sooner than it is renewed for.
+fn on_terms<'m>(actor: &mut Actor<'_>, acquire: Acquire<'m>) -> (Acquire<'m>, bool) {
     let delay = actor.rng.random_range(Duration::ZERO..MAX_DELAY);
     match actor.rng.random_range(0..12) {
-        0 => acquire.lock_delay(delay),
-        1 => acquire.min_hold(delay),
-        2 => acquire.auto_renew(MAX_HOLD * actor.world.stage.ttl),
-        _ => acquire,
+        0 => (acquire.lock_delay(delay), false),
+        1 => (acquire.min_hold(delay), false),
+        2 => (acquire.auto_renew(MAX_HOLD * actor.world.stage.ttl), true),
+        _ => (acquire, false),
+    }
+}
+
+/// What the manager has said of a lease.
+#[derive(Clone, Copy, Debug)]
+struct Promised {
+    key: u32,
+    /// What was known before its token was asked for.
+    before: Before,
+    /// The latest deadline that was named.
+    until: Timestamp,
+    /// It ends at some time, however often it is renewed.
+    capped: bool,
+}
+
+impl Promised {
+    /// What was asked for at `asked` for a TTL.
+    fn new(
+        key: u32,
+        until: Timestamp,
+        (before, asked): (Before, Timestamp),
+        capped: bool,
+        world: &World,
+        tally: &mut Tally,
+    ) -> Self {
+        let promised = Self {
+            key,
+            before,
+            until,
+            capped,
+        };
+        promised.long_enough(asked, world, tally);
+        promised
+    }
+
+    /// It was granted, or renewed, for a TTL after `asked`.
+    fn long_enough(&self, asked: Timestamp, world: &World, tally: &mut Tally) {
+        let length = self.until.saturating_duration_since(asked);
+        if length < world.stage.ttl && !self.capped {
+            tally.violate(Violation::EarlyExpiry, || {
+                format!("key {}: was given only {length:?}", self.key)
+            });
+        }
+    }
+
+    /// The manager has just said that the lease is over, which nobody here has ended: it must have been time,
+    /// or the key was revoked.
+    fn kept(&self, world: &World, what: &str, tally: &mut Tally) {
+        let Self {
+            key, before, until, ..
+        } = *self;
+        let left = until.saturating_duration_since(world.stage.manager.now());
+        let check = &world.stage.checked[key as usize];
+        if !left.is_zero() && !check.may_be_revoked(before.revocations) {
+            tally.violate(Violation::EarlyExpiry, || {
+                format!("key {key}: {what} with {left:?} left")
+            });
+        }
     }
 }
 
@@ -89,24 +145,63 @@ impl<'w> Changing<'w> {
         let before = stage.checked[key as usize].before();
         let owner = world.owner();
         let acquire = in_mode(stage.manager.acquire(key, owner, stage.ttl), mode);
-        let acquire = on_terms(actor, acquire);
+        let (acquire, capped) = on_terms(actor, acquire);
+        let asked = (before, stage.manager.now());
         let lease = actor.acquire(key, owner, acquire).await?;
         stage.granted(key, lease.token(), before, &mut actor.tally);
         let stay = world.arena(key).occupancy.enter(mode, lease.token());
+        let until = lease.deadline();
+        let promised = Promised::new(key, until, asked, capped, world, &mut actor.tally);
         Some(Self {
             world,
             key,
             owner,
             lease,
+            promised,
             stay,
         })
     }
 
-    /// The interval of the lease reaches up to now, if it is live.
-    fn confirm(&mut self) -> bool {
+    /// The interval of the lease reaches up to now, if it is live; it must not be over before its time.
+    fn confirm(&mut self, tally: &mut Tally) {
+        let begun = self.world.stage.manager.now();
         let occupancy = &self.world.arena(self.key).occupancy;
         let lease = &self.lease;
-        occupancy.confirm(&mut self.stay, || lease.is_live())
+        if !occupancy.confirm(&mut self.stay, || lease.is_live()) {
+            self.promised.kept(self.world, "not live", tally);
+            return;
+        }
+        let deadline = lease.deadline();
+        self.promised.until = self.promised.until.max(deadline);
+        // Still live: what it has named is no deadline of before.
+        if begun >= deadline && lease.is_live() {
+            tally.violate(Violation::Resurrection, || {
+                format!("key {}: live at {begun}, past {deadline}", self.key)
+            });
+        }
+    }
+
+    /// Renews it for a TTL: it lasts for that at least, if its terms let it.
+    fn renew(&mut self, tally: &mut Tally) {
+        let begun = self.world.stage.manager.now();
+        match self.lease.renew(self.world.stage.ttl) {
+            Ok(deadline) => {
+                tally.renewals += 1;
+                let before = self.promised.until;
+                if begun >= deadline || deadline < before {
+                    tally.violate(Violation::EarlyExpiry, || {
+                        let key = self.key;
+                        format!("key {key}: renewed at {begun} from {before} to {deadline}")
+                    });
+                }
+                self.promised.until = deadline;
+                self.promised.long_enough(begun, self.world, tally);
+            }
+            Err(RenewError::Expired { .. }) => {
+                self.promised.kept(self.world, "renewal refused", tally);
+            }
+            Err(error) => tally.unexpected(self.key, &error),
+        }
     }
 
     /// Enters the lease once more, and leaves it.
@@ -152,6 +247,7 @@ impl<'w> Changing<'w> {
             key,
             owner,
             mut lease,
+            mut promised,
             stay,
         } = self;
         // It ends with the last moment that it is known to have been in force as it was.
@@ -164,7 +260,16 @@ impl<'w> Changing<'w> {
                     actor.tally.unexpected(key, &error);
                 }
             }
-            Mode::Shared => upgrade(actor, key, &mut lease).await,
+            Mode::Shared => {
+                let before = world.stage.checked[key as usize].before();
+                let asked = (before, world.stage.manager.now());
+                let token = lease.token();
+                upgrade(actor, key, &mut lease).await;
+                if lease.token() != token {
+                    let (until, capped) = (lease.deadline(), promised.capped);
+                    promised = Promised::new(key, until, asked, capped, world, &mut actor.tally);
+                }
+            }
             _ => {}
         }
         let stay = world
@@ -176,6 +281,7 @@ impl<'w> Changing<'w> {
             key,
             owner,
             lease,
+            promised,
             stay,
         }
     }
@@ -195,8 +301,9 @@ impl<'w> Changing<'w> {
         true
     }
 
-    /// A lease that its holder has not released ends by itself, or is revoked.
+    /// A lease that its holder has not released ends by itself, in its time, or is revoked.
     fn by_itself(&self, actor: &mut Actor<'w>, loss: Loss) {
+        self.promised.kept(self.world, "lost", &mut actor.tally);
         if !matches!(loss, Loss::Expired | Loss::MaxHold | Loss::Revoked) {
             actor.tally.violate(Violation::UnexpectedError, || {
                 format!("key {}: lost as {loss:?}", self.key)
@@ -219,10 +326,14 @@ impl<'w> Changing<'w> {
     }
 
     async fn release(mut self, actor: &mut Actor<'w>) {
-        self.confirm();
+        self.confirm(&mut actor.tally);
         let signal = actor.rng.random::<bool>().then(|| self.lease.lost());
         actor.leave(self.key, self.stay);
         let released = end(actor, self.lease);
+        if !released {
+            self.promised
+                .kept(self.world, "release refused", &mut actor.tally);
+        }
         if let Some(signal) = signal
             && signal.now().is_none()
         {
@@ -259,7 +370,7 @@ async fn upgrade<'w>(actor: &mut Actor<'w>, key: u32, lease: &mut Lease<'w>) {
         in_order: false,
         // Who holds a lease of the key already.
         owner: None,
-        leases: 1,
+        set: &[],
     };
     let waited = actor.wait(ask, lease.upgrade(stage.ttl)).await;
     match waited {

@@ -290,9 +290,7 @@ fn perform(
         }
         done.store(true, Relaxed);
         let watched = watchdog.join();
-        let (sightings, late) = watched.unwrap_or_else(|_| (run::panicked(), Duration::ZERO));
-        tally.merge(sightings);
-        measured.timer_lag = measured.timer_lag.max(late);
+        tally.merge(watched.unwrap_or_else(|_| run::panicked()));
         endings
     });
     bar.finish_and_clear();

@@ -26,8 +26,7 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
         key: None,
         in_order: false,
         owner: Some(owner),
-        // One that loses its only key to a revocation before it is polled asks anew, too.
-        leases: (keys.len() as u32).max(2),
+        set: &befores,
     };
     let all = stage.manager.acquire_all(keys, owner, stage.ttl);
     let guard = match actor.wait(ask, all).await {

@@ -33,7 +33,7 @@ pub(super) async fn visit(actor: &mut Actor<'_>) {
             key: Some(key),
             in_order: true,
             owner: None,
-            leases: 1,
+            set: &[],
         };
         match actor.wait(ask, acquire).await {
             // Not its guard but the session is to end it.
