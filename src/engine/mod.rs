@@ -41,7 +41,6 @@ use self::deadlock::Detector;
 pub(crate) use self::grants::{Acquired, Begun, Denied, MAX_AT_LEAST, Request};
 pub(crate) use self::leases::Seen;
 use self::observing::Observers;
-use self::turning::Advances;
 pub(crate) use self::wake::{unfailing, wake_before_blocking};
 use crate::failpoint::failpoint;
 use crate::key::{HashSeed, Key};
@@ -54,7 +53,7 @@ use crate::sync::facade::thread::Thread;
 use crate::sync::{Arc, AtomicBool, AtomicI64, AtomicU64, AtomicUsize, MODELLED, Mutex, Ordering};
 use crate::table::{Counters, Layout, Local, Loss, Name, Origin, Table, Turned, Wide};
 use crate::timeline::Timeline;
-use crate::wheel::{Cells, Wheel};
+use crate::wheel::{Advances, Cells, Wheel};
 
 /// Everything behind a manager.
 #[derive(Debug)]

@@ -2,35 +2,11 @@
 
 use super::Engine;
 use crate::owed::Owed;
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{Ordering, fence};
 use crate::table::{GROUPS_A_STEP, Layout, Local, Look, Moved, Steps};
 
 /// Looks of a turn between two readings of the clock: some 20 microseconds.
 const LOOKS_A_READING: u64 = 256;
-
-/// How many advances have begun, and how many have ended.
-///
-/// | | advance | `next_wakeup` |
-/// |---|---|---|
-/// | first | counts itself as begun | reads how many have ended |
-/// | then | a fence, takes slots, puts back, does its chores | looks through the slots, a fence |
-/// | last | counts itself as ended (release; read by acquire) | reads how many have begun: more, and it says *now* |
-#[derive(Debug, Default)]
-pub(super) struct Advances {
-    begun: AtomicU64,
-    ended: AtomicU64,
-}
-
-impl Advances {
-    fn begin(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        // Release: who sees it sees what was put back.
-        self.ended.fetch_add(1, Ordering::Release);
-    }
-}
 
 impl<L: Layout> Engine<L> {
     /// Has the wheel look at the copies that this operation has published. Until then it does not, so an
@@ -136,14 +112,7 @@ impl<L: Layout> Engine<L> {
     /// The same for whoever is not told when that becomes sooner: now, if somebody is turning the wheel, for
     /// what that one has in hand is nowhere else.
     pub(crate) fn next_wakeup(&self) -> Option<u64> {
-        let ended = self.advances.ended.load(Ordering::Acquire);
-        let due = self.next_due();
-        // Partner: the fence in `Wheel::advance_to`. If ours comes first, that advance had taken nothing out of
-        // its slot when we looked; if theirs, we see that it has begun.
-        fence(Ordering::SeqCst);
-        if self.advances.begun.load(Ordering::Relaxed) == ended {
-            return due;
-        }
-        Some(self.time.tick_of(self.time.now()))
+        let due = self.advances.unless_under_way(|| self.next_due());
+        due.unwrap_or_else(|| Some(self.time.tick_of(self.time.now())))
     }
 }

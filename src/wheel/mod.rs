@@ -75,6 +75,7 @@
 //! 8,388,608 for 16,384, or if the wheel is turned by jumps, are there any left to be moved at once when
 //! their range has come.
 
+mod advances;
 #[cfg(all(feature = "internals", not(any(tenure_loom, tenure_shuttle))))]
 pub(crate) mod internals;
 mod shard;
@@ -92,6 +93,7 @@ mod tests;
 
 use crossbeam_utils::CachePadded;
 
+pub(crate) use self::advances::Advances;
 #[cfg(fuzzing)]
 pub use self::oracle::fuzz_wheel;
 use self::shard::{HORIZON_BITS, Shard, clamp};

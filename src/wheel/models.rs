@@ -359,6 +359,36 @@ fn a_driver_does_not_sleep_through_what_another_advance_puts_back() {
     }
 }
 
+/// Who looks from outside for what is due next, while another thread has the only cell in hand, is not told that nothing
+/// is, nor of a later tick.
+///
+/// Fails without the fence in [`Advances::unless_under_way`], without both that an advance begins with (the first in
+/// `advance_to`, and that in `Turn::run`: either is enough), if the advance does not count itself, and if it
+/// counts itself as ended before it has put the cell back.
+#[test]
+fn who_looks_from_outside_misses_nothing_that_an_advance_has_in_hand() {
+    for (registered, deadline, now) in [(4, 4, 2), (1, 3, 1)] {
+        check(move || {
+            let engine = Engine::new();
+            let advances = Arc::new(Advances::default());
+            engine.lease(0, registered);
+            engine.cells[0].deadline.store(deadline, Ordering::Release);
+            let driver = {
+                let (engine, advances) = (engine.clone(), advances.clone());
+                thread::spawn(move || {
+                    advances.begin();
+                    engine.advance(now);
+                    advances.end();
+                })
+            };
+            if let Some(due) = advances.unless_under_way(|| engine.wheel.next_due()) {
+                assert!(due.is_some_and(|due| due <= deadline), "next due: {due:?}");
+            }
+            driver.join().unwrap();
+        });
+    }
+}
+
 /// Of two threads that advance at once, one does the work of both if the other goes away.
 ///
 /// Fails without the first fence in `Wheel::advance_to`, and if `wanted` is not read again. (Loom's
