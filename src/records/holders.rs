@@ -125,6 +125,24 @@ impl Holder {
     }
 }
 
+/// When something has to be done about a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Due {
+    token: u64,
+    deadline: u64,
+    renewal: Option<u64>,
+}
+
+impl Due {
+    fn of(holder: &Holder) -> Self {
+        Self {
+            token: holder.token,
+            deadline: holder.deadline,
+            renewal: holder.renewal(),
+        }
+    }
+}
+
 /// Whose the leases of many holders are, and when something has to be done about them.
 #[derive(Debug, Default)]
 struct Dues {
@@ -137,17 +155,16 @@ struct Dues {
 }
 
 impl Dues {
-    fn add(&mut self, holder: &Holder) {
-        self.deadlines.insert((holder.deadline, holder.token));
-        let renewal = holder.renewal();
+    fn add(&mut self, due: &Due) {
+        self.deadlines.insert((due.deadline, due.token));
         self.renewals
-            .extend(renewal.map(|next| (next, holder.token)));
+            .extend(due.renewal.map(|next| (next, due.token)));
     }
 
-    fn remove(&mut self, holder: &Holder) {
-        self.deadlines.remove(&(holder.deadline, holder.token));
-        if let Some(next) = holder.renewal() {
-            self.renewals.remove(&(next, holder.token));
+    fn remove(&mut self, due: &Due) {
+        self.deadlines.remove(&(due.deadline, due.token));
+        if let Some(next) = due.renewal {
+            self.renewals.remove(&(next, due.token));
         }
     }
 }
@@ -186,14 +203,14 @@ impl Holders {
         self.count(&holder, 1);
         if let Some(dues) = &mut self.dues {
             dues.owners.insert((holder.owner, holder.token));
-            dues.add(&holder);
+            dues.add(&Due::of(&holder));
         }
         self.by_token.insert(holder.token, Box::new(holder));
         if self.dues.is_none() && self.len() >= MANY {
             let mut dues = Dues::default();
             for holder in self.iter() {
                 dues.owners.insert((holder.owner, holder.token));
-                dues.add(holder);
+                dues.add(&Due::of(holder));
             }
             self.dues = Some(Box::new(dues));
         }
@@ -204,7 +221,7 @@ impl Holders {
         self.count(&holder, -1);
         if let Some(dues) = &mut self.dues {
             dues.owners.remove(&(holder.owner, holder.token));
-            dues.remove(&holder);
+            dues.remove(&Due::of(&holder));
         }
         if self.len() < MANY / 2 {
             self.dues = None;
@@ -215,17 +232,17 @@ impl Holders {
     /// Changes a holder, but not its token or its owner.
     pub(crate) fn change<R>(&mut self, token: u64, f: impl FnOnce(&mut Holder) -> R) -> Option<R> {
         let holder = self.by_token.get_mut(&token)?;
-        if let Some(dues) = &mut self.dues {
-            dues.remove(holder);
-        }
-        let before = holder.mode;
+        let (mode, due) = (holder.mode, Due::of(holder));
         let result = f(holder);
-        if let Some(dues) = &mut self.dues {
-            dues.add(holder);
+        let (new_mode, new_due) = (holder.mode, Due::of(holder));
+        if let Some(dues) = &mut self.dues
+            && new_due != due
+        {
+            dues.remove(&due);
+            dues.add(&new_due);
         }
-        let after = holder.mode;
-        self.count_mode(before, -1);
-        self.count_mode(after, 1);
+        self.count_mode(mode, -1);
+        self.count_mode(new_mode, 1);
         Some(result)
     }
 
