@@ -306,6 +306,8 @@ mod tests {
     #[test]
     fn after_146_years_time_stands_still_and_the_flags_stay_whole() {
         let word = TickWord::new();
+        word.tick((u64::MAX >> SHIFT) + 1);
+        assert_eq!(state(&word), (u64::MAX >> SHIFT, UNUSED));
         word.tick(u64::MAX);
         assert_eq!(state(&word), (u64::MAX >> SHIFT, UNUSED));
         assert_eq!(word.publish(u64::MAX).0, u64::MAX >> SHIFT);

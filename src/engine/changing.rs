@@ -6,7 +6,7 @@ use super::observing::Change;
 use crate::error::AcquireError;
 use crate::events::EventKind;
 use crate::records::Record;
-use crate::table::{Ask, Handle, Layout, Local, Loss, Name, Unrenewed};
+use crate::table::{Handle, Layout, Local, Loss, Name, Unrenewed};
 use crate::wish::{Mode, Wish};
 
 impl<L: Layout> Engine<L> {
@@ -73,10 +73,7 @@ impl<L: Layout> Engine<L> {
             Ok(deadline) => deadline.max(until),
             Err(bad) => return Some(Err(request.refused(Some(bad)))),
         };
-        let ask = Ask {
-            admitted: true,
-            ..request.ask(hash, deadline)
-        };
+        let ask = request.ask(hash, deadline);
         let issued = match self.table.issue(local, &ask, false) {
             Ok(issued) => issued,
             Err(refused) => {

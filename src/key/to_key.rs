@@ -194,6 +194,7 @@ mod tests {
             key(-7_i128),
         ];
         assert!(minus.iter().all(|&other| other == minus[0]));
+        assert_eq!(key(0_i64), key(0_u64));
         assert_eq!(key(u64::MAX), key(i128::from(u64::MAX)));
         assert_eq!(key(i64::MIN), key(i128::from(i64::MIN)));
         assert_eq!(key(i128::MAX), key(i128::MAX.cast_unsigned()));

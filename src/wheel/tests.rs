@@ -356,6 +356,7 @@ fn a_word_says_when_the_next_look_is_and_keeps_its_mark() {
     assert!(!Word::UNLINKED.with_queued().is_linked());
     let ticks = (0..42).map(|bit| (1 << bit) - 1);
     assert!(ticks.map(Word::linked_at).all(Word::is_linked));
+    assert_eq!(Word::linked_at(word::LAST_TICK).tick(), word::LAST_TICK);
     assert_eq!((linked.first_look(), linked.early()), (most + 3_617, None));
     assert_eq!((early.tick(), early.early()), (most + 3_617, Some(3_617)));
     assert_eq!(early.with_early(most + 3_617), linked.with_queued());
