@@ -395,6 +395,31 @@ fn an_upgrade_lets_in_the_owners_acquisitions_that_would_enter() {
     crate::assert_idle(&manager);
 }
 
+/// So does what the owner waits for behind its own turn in the queue, however plain the lease is that it is granted.
+#[test]
+fn a_grant_lets_in_the_owners_acquisitions_that_would_enter() {
+    let (manager, _) = manual();
+    for shared in [false, true] {
+        let ask = |owner| {
+            let acquire = manager.acquire("k", owner, ms(50));
+            if shared { acquire.shared() } else { acquire }
+        };
+        let held = manager.try_acquire("k", 2, ms(50)).expect("free");
+        let mut outer = Task::pending(ask(1));
+        let mut stranger = Task::pending(manager.acquire("k", 3, ms(50)));
+        let mut inner = Task::pending(ask(1).reentrant());
+        held.release().expect("live");
+        let outer = outer.poll().expect("told").expect("granted");
+        let inner = inner.poll().expect("told").expect("entered");
+        assert_eq!(inner.token(), outer.token());
+        outer.release().expect("entered twice");
+        assert!(stranger.poll().is_none(), "left once");
+        inner.release().expect("live");
+        drop(stranger.poll().expect("told").expect("granted"));
+    }
+    crate::assert_idle(&manager);
+}
+
 #[test]
 fn a_lease_that_is_over_is_no_party_to_a_deadlock() {
     let (manager, clock) = manual();
