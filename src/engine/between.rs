@@ -431,6 +431,9 @@ fn a_timer_of_a_session_that_was_closed_as_it_opened_is_given_back() {
     let session = session.expect("there is room");
     let timer = session.book.lock().timer.take();
     engine.close_session(&session);
+    assert!(engine.sessions.lock().is_empty());
+    let added = session.book.lock().add_lease(Key::from_raw(1), 1, 0);
+    assert!(!added, "it is over");
     session.book.lock().timer = timer;
     engine.close_session(&session);
     assert_eq!(session.book.lock().timer, None);

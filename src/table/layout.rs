@@ -24,10 +24,7 @@ pub(crate) trait Layout: Copy + Send + Sync + std::fmt::Debug + 'static {
     const DEADLINE_BITS: u32;
 
     /// The last version that a grant may make.
-    const VERSION_SOFT: u64 = {
-        let max = (1 << Self::VERSION_BITS) - 1;
-        max - max / 16
-    };
+    const VERSION_SOFT: u64 = (1 << Self::VERSION_BITS) / 16 * 15;
     /// The number of cells, the null index 0 included.
     const CELLS: u32 = 1 << Self::CELL_BITS;
     /// The most leases that may be out at once.

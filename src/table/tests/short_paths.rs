@@ -286,6 +286,21 @@ fn a_renewal_never_shortens() {
     assert_eq!(bench.renew(1, &mut held, 1), Ok(100));
 }
 
+#[test]
+fn a_renewal_by_key_tells_where_the_lease_is_and_as_it_is() {
+    let mut bench = Bench::new(1);
+    let granted = bench.grant(1, 100);
+    let name = bench.name(1, granted.token);
+    let later = (2 << Narrow::ERA_SHIFT) + 10;
+    for (now, wanted) in [(0, 200), (150, 600), (590, later)] {
+        bench.local.now = now;
+        let renewed = bench.table.renew_by_key(&mut bench.local, &name, wanted);
+        let (deadline, handle) = renewed.expect("live");
+        assert_eq!(deadline, wanted);
+        assert!(bench.table.is_as_seen(handle, name.key, name.token));
+    }
+}
+
 /// A whole era from now on at most: then copies in a later era take it.
 #[test]
 fn a_deadline_out_of_all_bounds_is_refused() {

@@ -51,6 +51,22 @@ fn the_words_of_a_cell<L: Layout>() {
     }
 }
 
+/// As the head of `layout.rs` says.
+fn the_limits_of_a_layout<L: Layout>() {
+    assert_eq!(
+        L::VERSION_SOFT,
+        15 << (L::VERSION_BITS - 4),
+        "a 16th is headroom"
+    );
+    assert_eq!(L::MAX_TTL + 1, 1 << L::ERA_SHIFT, "less than an era");
+}
+
+#[test]
+fn versions_end_a_sixteenth_early_and_ttls_before_an_era() {
+    the_limits_of_a_layout::<Narrow>();
+    the_limits_of_a_layout::<Wide>();
+}
+
 #[test]
 fn a_word_says_what_was_put_into_it() {
     the_words_of_a_bucket::<Narrow>();
