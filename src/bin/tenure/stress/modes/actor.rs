@@ -253,6 +253,8 @@ impl<'w> Actor<'w> {
                     format!("key {:?}: {token} was granted out of turn", ask.key)
                 });
             }
+            // Those of a set that were revoked or given back before it was complete.
+            self.tally.unseen += u64::from(ask.most_waits(world)) - ask.leases();
             return Waited::Granted(lease);
         }
         if let Some((queue, ticket)) = place {

@@ -380,6 +380,9 @@ async fn upgrade<'w>(actor: &mut Actor<'w>, key: u32, lease: &mut Lease<'w>) {
         Waited::Refused(error) => actor.tally.unexpected(key, &error),
     }
     if lease.token() != shared {
+        // A lease of its own, which the other has ended for.
+        actor.tally.grants += 1;
+        actor.tally.releases += 1;
         stage.granted(key, lease.token(), before, &mut actor.tally);
     }
     if (lease.token() != shared) != (lease.mode() == Mode::Exclusive) {
