@@ -50,7 +50,12 @@ fn a_killed_and_restarted_manager_repeats_no_token() {
 fn a_killed_manager_whose_table_grows_and_shrinks_repeats_no_token() {
     let report = report(&crash(&["--rounds", "20", "--json"]), 0);
     assert_eq!(report["token_regressions"], 0, "{report}");
-    assert_eq!(report["crowd"], 500, "{report}");
+    let number = |name: &str| report[name].as_u64().unwrap();
+    assert!(number("crowd_taken") > 2_000, "{report}");
+    assert!(
+        number("most_buckets") > 2 * number("fewest_buckets"),
+        "{report}"
+    );
     assert_eq!(report["passed"], true, "{report}");
 }
 

@@ -5,7 +5,7 @@ use crate::owed::Owed;
 use crate::sync::{Ordering, fence};
 use crate::table::{GROUPS_A_STEP, Layout, Local, Look, Moved, Steps};
 
-/// Looks of a turn between two readings of the clock: some 20 microseconds.
+/// Looks of a turn between two readings of the clock, of some hundred nanoseconds each.
 const LOOKS_A_READING: u64 = 256;
 
 impl<L: Layout> Engine<L> {
@@ -81,15 +81,14 @@ impl<L: Layout> Engine<L> {
     pub(super) fn turn(&self, local: &mut Local) {
         let now = local.now;
         let turned = self.table.turned_by(local);
-        let mut looks = 0_u64;
+        let mut looks = LOOKS_A_READING;
         let advanced = self.wheel.advance_to(&turned, now, |cell, tick| {
             // Later than ours if another thread has wanted that meanwhile.
             local.now = local.now.max(tick);
-            looks += 1;
-            if looks.is_multiple_of(LOOKS_A_READING) {
-                // The end of a long turn is late by what came before it, and has to say so.
-                let now = self.time.precise_now();
-                local.now = local.now.max(self.time.tick_of(now));
+            looks -= 1;
+            if looks == 0 {
+                looks = LOOKS_A_READING;
+                self.read_clock(local);
             }
             match self.table.look(local, cell) {
                 Look::Nothing => None,
@@ -99,6 +98,14 @@ impl<L: Layout> Engine<L> {
         if advanced.is_some_and(|advanced| advanced.wake) {
             self.wake_driver();
         }
+    }
+
+    /// The end of a long turn is late by what came before it, and has to say so.
+    #[cold]
+    #[inline(never)]
+    fn read_clock(&self, local: &mut Local) {
+        let now = self.time.precise_now();
+        local.now = local.now.max(self.time.tick_of(now));
     }
 
     /// The tick at which [`advance`](Self::advance) next has something to do.

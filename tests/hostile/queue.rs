@@ -265,6 +265,7 @@ fn entries(sharers: u64, count: u64) {
     let held: Vec<_> = (0..sharers).map(share).collect();
     assert!(held.iter().all(Result::is_ok));
     let middle = sharers / 2;
+    assert!(middle + count <= sharers, "each has a lease to enter");
     enter_again(&locks, middle..middle + count);
     assert_eq!(locks.len() as u64, sharers, "no new lease");
 }

@@ -64,7 +64,7 @@ pub(crate) struct Shard {
 
     /// Leases on other keys that one thread takes now and then, and gives back: the table grows for them, and
     /// shrinks again. Whatever they raise the tokens by counts as skipped
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub(super) crowd: u64,
 
     /// Threads that grant

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tenure::{AcquireError, LockManager};
+use tenure::{AcquireError, Lease, LockManager};
 
-/// No lease lasts until then: it is released as soon as its token was said.
+/// No lease lasts until then: it is released as soon as its token was said, and a crowd soon after.
 const TTL: Duration = Duration::from_secs(10);
 
 /// One thread holds a crowd for so many of its grants, and none for as many.
@@ -69,11 +69,12 @@ fn grant_some(
     let mut turns = 0;
     while !over.load(Ordering::Relaxed) {
         turns += 1;
-        if turns == CROWDED {
-            // Some may be refused for want of tokens.
-            let taken = |key| locks.try_acquire(key, thread + 1, TTL).ok();
-            crowding.extend(crowd.clone().filter_map(taken));
-        } else if turns == 2 * CROWDED {
+        let size = |leases| say(&format!("crowd {leases} {}\n", locks.stats().buckets));
+        if turns == CROWDED && !crowd.is_empty() {
+            size(0)?;
+            take(locks, thread + 1, crowd.clone(), &mut crowding)?;
+        } else if turns == 2 * CROWDED && !crowd.is_empty() {
+            size(crowding.len())?;
             crowding.clear();
             turns = 0;
         }
@@ -97,6 +98,32 @@ fn grant_some(
         say(&line)?;
         // Its authority may be over by now.
         let _ = lease.release();
+    }
+    Ok(())
+}
+
+/// Takes as many of the keys as there are tokens for in good time.
+fn take<'m>(
+    locks: &'m LockManager,
+    owner: u64,
+    keys: Range<u64>,
+    taken: &mut Vec<Lease<'m>>,
+) -> io::Result<()> {
+    let mut patience = 100;
+    for key in keys {
+        loop {
+            match locks.try_acquire(key, owner, TTL) {
+                Ok(lease) => taken.push(lease),
+                Err(AcquireError::TokensNotReserved { .. }) if patience > 0 => {
+                    patience -= 1;
+                    thread::sleep(Duration::from_micros(20));
+                    continue;
+                }
+                Err(AcquireError::TokensNotReserved { .. } | AcquireError::AuthorityLost) => {}
+                Err(error) => return Err(io::Error::other(error)),
+            }
+            break;
+        }
     }
     Ok(())
 }

@@ -39,6 +39,9 @@ pub(crate) struct Ledger {
     pub(crate) torn_lines: u64,
     pub(crate) token_regressions: u64,
     pub(crate) unexpected_errors: u64,
+    /// The most leases of a crowd that were out at once, and the fewest and the most buckets of the table then.
+    pub(crate) crowd: u64,
+    pub(crate) buckets: Option<(u64, u64)>,
     /// Lives that granted and did not say their block, without which nobody knows where they began.
     pub(crate) unbegun_lives: u64,
     /// Tokens that were reserved and never granted, from one life that said its block to the next.
@@ -140,6 +143,11 @@ impl Ledger {
         match (words[0], numbers(&words[1..])) {
             ("grant", Some([key, token])) => self.granted(key, token),
             ("block", Some([first, _])) => self.begins(first),
+            ("crowd", Some([leases, buckets])) => {
+                self.crowd = self.crowd.max(leases);
+                let (fewest, most) = self.buckets.unwrap_or((buckets, buckets));
+                self.buckets = Some((fewest.min(buckets), most.max(buckets)));
+            }
             // Whatever a test harness says around it.
             _ if !line.contains("grant") && !line.contains("block") => {}
             _ => {

@@ -37,6 +37,10 @@ pub(super) struct Report {
     token_regressions: u64,
     unexpected_errors: u64,
     unbegun_lives: u64,
+    /// The most of the crowd that were out at once.
+    crowd_taken: u64,
+    fewest_buckets: u64,
+    most_buckets: u64,
     violations: Vec<String>,
     pub(super) passed: bool,
 }
@@ -46,6 +50,7 @@ impl Report {
         ledger.first_grants.sort_unstable();
         let first_grants = &ledger.first_grants;
         let median = first_grants.get(first_grants.len() / 2);
+        let buckets = ledger.buckets.unwrap_or_default();
         let skipped: u64 = ledger.skipped.iter().sum();
         Self {
             reservation: args.shard.reservation,
@@ -67,8 +72,14 @@ impl Report {
             token_regressions: ledger.token_regressions,
             unexpected_errors: ledger.unexpected_errors,
             unbegun_lives: ledger.unbegun_lives,
-            // A run without a grant shows nothing.
-            passed: ledger.is_clean() && ledger.unbegun_lives == 0 && ledger.grants > 0,
+            crowd_taken: ledger.crowd,
+            fewest_buckets: buckets.0,
+            most_buckets: buckets.1,
+            // A run without a grant shows nothing, and one whose crowd was never there, nothing of growth.
+            passed: ledger.is_clean()
+                && ledger.unbegun_lives == 0
+                && ledger.grants > 0
+                && (args.shard.crowd == 0 || ledger.crowd > 0),
             violations: ledger.details,
         }
     }
@@ -102,7 +113,7 @@ impl Report {
         }
         match self.passed {
             true => writeln!(out, "{GOOD}Nothing was violated.{GOOD:#}"),
-            false if self.grants == 0 => {
+            false if self.grants == 0 || self.crowd > 0 && self.crowd_taken == 0 => {
                 writeln!(out, "{BAD}Nothing was granted: this shows nothing.{BAD:#}")
             }
             false => writeln!(out, "{BAD}VIOLATED: see above.{BAD:#}"),
@@ -121,6 +132,11 @@ impl Report {
         );
         row("leases granted", self.grants.to_string());
         row("lines cut off", self.torn_lines.to_string());
+        row("leases of a crowd, at most", self.crowd_taken.to_string());
+        row(
+            "buckets of the table",
+            format!("{} to {}", self.fewest_buckets, self.most_buckets),
+        );
         row(
             "tokens skipped, mean",
             format!("{:.1}", self.tokens_skipped_mean),
@@ -156,7 +172,7 @@ mod tests {
     fn a_regression_an_error_or_no_grant_at_all_fails_the_run() {
         let granted = || {
             let mut ledger = Ledger::default();
-            ledger.grants = 1;
+            (ledger.grants, ledger.crowd) = (1, 1);
             ledger
         };
         assert!(report(granted()).passed);
@@ -168,6 +184,9 @@ mod tests {
         assert!(!report(ledger).passed);
         let mut ledger = granted();
         ledger.unbegun_lives = 1;
+        assert!(!report(ledger).passed);
+        let mut ledger = granted();
+        ledger.crowd = 0;
         assert!(!report(ledger).passed);
         assert!(!report(Ledger::default()).passed);
     }

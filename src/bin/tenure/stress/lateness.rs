@@ -2,18 +2,22 @@
 //!
 //! They can't be more punctual than threads are that sleep as the manager's driver does, and than the driver gets a
 //! processor. The most that these were late in the whole run would excuse everything on a machine that stood still
-//! once; so what the manager says is compared with what was seen at about that time.
+//! once; so what the manager says is compared with what was seen at about that time. (It says the most so far: what
+//! is less late than something before it is not judged.)
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::args::TICK;
+use super::holding::Stage;
 
-/// The latest that an expiry may be acted on, over what the system's own timers are late.
-const EXPIRY_LAG: Duration = TICK.saturating_mul(5);
+/// The latest that an expiry may be acted on, over what the system's own timers are late: a worker that has a key's
+/// lock and loses its processor to others keeps the driver waiting, and none of these timers.
+const EXPIRY_LAG: Duration = TICK.saturating_mul(20);
 /// How long a period is.
 const PERIOD: Duration = Duration::from_secs(1);
 
@@ -61,13 +65,22 @@ impl Lateness {
     }
 
     /// A timer was so late, or the driver waited for so long.
-    pub(super) fn timer(&self, late: Duration) {
+    fn timer(&self, late: Duration) {
         let nanos = u64::try_from(late.as_nanos()).unwrap_or(u64::MAX);
         self.timers.fetch_max(nanos, Relaxed);
     }
 
+    /// Sleeps as the manager's driver does at its shortest, and notes how late that was.
+    pub(super) fn sample(&self, stage: &Stage) {
+        let asleep = Instant::now();
+        thread::sleep(TICK);
+        let lag = asleep.elapsed().saturating_sub(TICK);
+        self.timer(lag.max(stage.driver.since()));
+        self.beat(|| stage.manager.stats().max_expiry_lag);
+    }
+
     /// To be called often, after [`timer`](Self::timer), with a way to ask for the most that an expiry was late so far.
-    pub(super) fn beat(&self, max_expiry_lag: impl FnOnce() -> Duration) {
+    fn beat(&self, max_expiry_lag: impl FnOnce() -> Duration) {
         let mut judge = self.judge.lock();
         let now = Instant::now();
         if now.duration_since(judge.since) >= PERIOD {
@@ -128,11 +141,11 @@ mod tests {
     #[test]
     fn expiry_may_be_as_late_as_the_timers_of_the_system_make_it() {
         assert_eq!(judged(&[]), None);
-        assert_eq!(judged(&[(0, 5)]), None);
-        assert!(judged(&[(0, 6)]).is_some());
-        assert_eq!(judged(&[(1, 6)]), None);
-        assert_eq!(judged(&[(1, 6), (0, 7)]), None);
-        assert!(judged(&[(1, 6), (0, 0), (0, 7)]).is_some());
+        assert_eq!(judged(&[(0, 20)]), None);
+        assert!(judged(&[(0, 21)]).is_some());
+        assert_eq!(judged(&[(1, 21)]), None);
+        assert_eq!(judged(&[(1, 21), (0, 22)]), None);
+        assert!(judged(&[(1, 21), (0, 0), (0, 22)]).is_some());
     }
 
     #[test]

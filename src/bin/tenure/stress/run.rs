@@ -105,28 +105,44 @@ pub(super) fn run(args: &Args) -> io::Result<Report> {
     } else {
         time
     };
-    churn(
-        &stage,
-        mass.as_ref(),
-        &characters,
-        left,
-        &bar,
-        &mut measured,
-        &mut tally,
-    );
-    measured.grants_per_s = rate(tally.grants, measured.fill + measured.churn);
-    if let Some(mass) = &mass {
-        bar.set_message("releasing everything");
-        let progress = Progress::new(args.threads);
-        for part in in_parallel(&characters, |character| mass.drain(character, &progress)) {
-            tally.merge(part);
+    sampled(&stage, || {
+        churn(
+            &stage,
+            mass.as_ref(),
+            &characters,
+            left,
+            &bar,
+            &mut measured,
+            &mut tally,
+        );
+        measured.grants_per_s = rate(tally.grants, measured.fill + measured.churn);
+        if let Some(mass) = &mass {
+            bar.set_message("releasing everything");
+            let progress = Progress::new(args.threads);
+            for part in in_parallel(&characters, |character| mass.drain(character, &progress)) {
+                tally.merge(part);
+            }
         }
-    }
+    });
     measured.memory_at_end = Memory::read();
     settle(&stage, &mut measured);
     judge_keys(&stage, &mut measured, &mut tally);
     bar.finish_and_clear();
     Ok(Report::new(args, tally, &measured))
+}
+
+/// Does that work beside a thread that sleeps as the manager's driver does: leases expire for as long as it takes.
+fn sampled(stage: &Stage, work: impl FnOnce()) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Relaxed) {
+                stage.lateness.sample(stage);
+            }
+        });
+        work();
+        over.store(true, Relaxed);
+    });
 }
 
 /// Acquires every key, measures memory at rest, and frees the keys that the churn is for.
@@ -225,10 +241,7 @@ pub(super) fn watch(
         if asleep.duration_since(begin) >= time {
             break;
         }
-        thread::sleep(BEAT);
-        let lag = asleep.elapsed().saturating_sub(BEAT);
-        stage.lateness.timer(lag.max(stage.driver.since()));
-        stage.lateness.beat(|| stage.manager.stats().max_expiry_lag);
+        stage.lateness.sample(stage);
         each_beat();
         if beat % BEATS_PER_UPDATE == 0 {
             let leases = stage.manager.len() as u64;
@@ -251,9 +264,9 @@ pub(super) fn watch(
 pub(super) fn settle(stage: &Stage, measured: &mut Measured) {
     let waited = Instant::now();
     while !stage.manager.is_empty() && waited.elapsed() < stage.ttl + SETTLE {
-        thread::sleep(BEAT);
+        stage.lateness.sample(stage);
     }
-    stage.lateness.timer(stage.driver.since());
+    stage.lateness.sample(stage);
     measured.leaked_leases = stage.manager.len().max(stage.manager.iter().count()) as u64;
     let stats = stage.manager.stats();
     measured.granted = stats.granted;

@@ -23,7 +23,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -31,7 +30,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tenure::{Key, OwnerId};
 
-use super::args::TICK;
 use super::modes::World;
 use super::tally::{Tally, Violation};
 use super::waiting::{Bell, Order, Wakes};
@@ -163,11 +161,7 @@ impl<'w> Watchdog<'w> {
             if done.load(Relaxed) {
                 break;
             }
-            let asleep = Instant::now();
-            thread::sleep(TICK);
-            let lag = asleep.elapsed().saturating_sub(TICK);
-            stage.lateness.timer(lag.max(stage.driver.since()));
-            stage.lateness.beat(|| stage.manager.stats().max_expiry_lag);
+            stage.lateness.sample(stage);
             if self.world.is_stopping() {
                 self.stopped.get_or_insert_with(Instant::now);
             }

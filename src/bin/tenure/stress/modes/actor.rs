@@ -260,7 +260,7 @@ impl<'w> Actor<'w> {
         if let Some((queue, ticket)) = place {
             queue.gone(ticket);
         }
-        self.tally.unseen += ask.leases();
+        self.tally.unseen += u64::from(ask.most_waits(world));
         match result {
             Some(Err(error)) if error != AcquireError::TimedOut => Waited::Refused(error),
             _ => {
